@@ -1,0 +1,149 @@
+// Sparse rows times a dense row-major block: the one loop that Python cannot run at memory speed.
+//
+//     Y[i, :] = scale[i] * sum_e values[e] * X[indices[e], :],   e = indptr[i] .. indptr[i+1]-1
+//
+// A call does a range of rows on the calling thread with the GIL released; kernels.py hands ranges to
+// threads. Every entry of Y is one sum in CSR order whatever the ranges are, so threads never change a bit.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <nanobind/stl/optional.h>
+
+#include <cstdint>
+#include <optional>
+
+namespace nb = nanobind;
+
+#if defined(__GNUC__) || defined(__clang__)
+#define INLINE __attribute__((always_inline)) inline
+#define PREFETCH(address) __builtin_prefetch(address)
+#else
+#define INLINE inline
+#define PREFETCH(address) ((void)0)
+#endif
+
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#define HAVE_AVX2_VARIANT 1
+#define AVX2 __attribute__((target("avx2,fma")))
+#else
+#define HAVE_AVX2_VARIANT 0
+#define AVX2
+#endif
+
+namespace {
+
+// Gathers of X are latency-bound once X outgrows the cache; indices run on across rows, so looking this
+// many entries ahead also covers the next, possibly short, rows.
+constexpr int64_t kAhead = 12;
+constexpr int64_t kCacheLine = 64;
+
+template <typename Index, typename Value, typename Scalar>
+struct Task {
+    const int64_t *indptr;
+    const Index *indices;
+    const Value *values;  // null: every stored entry is 1
+    const Scalar *scale;  // null: no row scaling
+    const Scalar *x;
+    Scalar *y;
+    int64_t x_stride, y_stride, begin, end;
+};
+
+// Width columns from `column` on: Width is a compile-time constant, so the sums live in registers.
+template <int Width, bool Valued, typename Index, typename Value, typename Scalar>
+INLINE void panel(const Task<Index, Value, Scalar> &task, int64_t column) {
+    const Scalar *x = task.x + column;
+    const int64_t last = task.indptr[task.end] - 1;
+    for (int64_t row = task.begin; row < task.end; ++row) {
+        Scalar sum[Width] = {};
+        for (int64_t e = task.indptr[row]; e < task.indptr[row + 1]; ++e) {
+            const int64_t ahead = e + kAhead < last ? e + kAhead : last;
+            const char *next = reinterpret_cast<const char *>(x + task.indices[ahead] * task.x_stride);
+            for (int64_t byte = 0; byte < int64_t(Width * sizeof(Scalar)); byte += kCacheLine) PREFETCH(next + byte);
+            const Scalar *gathered = x + task.indices[e] * task.x_stride;
+            if constexpr (Valued) {
+                const Scalar value = static_cast<Scalar>(task.values[e]);
+                for (int j = 0; j < Width; ++j) sum[j] += value * gathered[j];
+            } else {
+                for (int j = 0; j < Width; ++j) sum[j] += gathered[j];
+            }
+        }
+        Scalar *y = task.y + row * task.y_stride + column;
+        const Scalar scale = task.scale ? task.scale[row] : Scalar(1);
+        for (int j = 0; j < Width; ++j) y[j] = scale * sum[j];
+    }
+}
+
+template <bool Valued, typename Index, typename Value, typename Scalar>
+INLINE void all_panels(const Task<Index, Value, Scalar> &task, int64_t columns) {
+    constexpr int kWidest = 256 / sizeof(Scalar);  // eight 32-byte registers of sums
+    int64_t column = 0;
+    for (; columns - column >= kWidest; column += kWidest) panel<kWidest, Valued>(task, column);
+    if (columns - column >= kWidest / 2) { panel<kWidest / 2, Valued>(task, column); column += kWidest / 2; }
+    if (columns - column >= kWidest / 4) { panel<kWidest / 4, Valued>(task, column); column += kWidest / 4; }
+    if (columns - column >= 8) { panel<8, Valued>(task, column); column += 8; }
+    if (columns - column >= 4) { panel<4, Valued>(task, column); column += 4; }
+    for (; column < columns; ++column) panel<1, Valued>(task, column);
+}
+
+template <bool Valued, typename Index, typename Value, typename Scalar>
+void portable(const Task<Index, Value, Scalar> &task, int64_t columns) {
+    all_panels<Valued>(task, columns);
+}
+
+template <bool Valued, typename Index, typename Value, typename Scalar>
+AVX2 void avx2(const Task<Index, Value, Scalar> &task, int64_t columns) {
+    all_panels<Valued>(task, columns);
+}
+
+template <typename T>
+using Vector = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <typename T>
+using Block = nb::ndarray<const T, nb::ndim<2>, nb::device::cpu>;
+template <typename T>
+using Output = nb::ndarray<T, nb::ndim<2>, nb::device::cpu>;
+
+template <typename Index, typename Value, typename Scalar>
+void multiply_rows(Vector<int64_t> indptr, Vector<Index> indices, const Value *values, const Scalar *scale,
+                   Block<Scalar> x, Output<Scalar> y, int64_t begin, int64_t end, bool use_avx2) {
+    const Task<Index, Value, Scalar> task{indptr.data(), indices.data(), values,      scale, x.data(),
+                                          y.data(),      x.stride(0),    y.stride(0), begin, end};
+    const int64_t columns = static_cast<int64_t>(x.shape(1));
+    nb::gil_scoped_release release;
+    if (values && use_avx2) avx2<true>(task, columns);
+    else if (values) portable<true>(task, columns);
+    else if (use_avx2) avx2<false>(task, columns);
+    else portable<false>(task, columns);
+}
+
+template <typename Index, typename Value, typename Scalar>
+void define(nb::module_ &m) {
+    m.def(
+        "multiply_rows",
+        [](Vector<int64_t> indptr, Vector<Index> indices, std::optional<Vector<Value>> values,
+           std::optional<Vector<Scalar>> scale, Block<Scalar> x, Output<Scalar> y, int64_t begin, int64_t end,
+           bool use_avx2) {
+            multiply_rows<Index, Value, Scalar>(indptr, indices, values ? values->data() : nullptr,
+                                                scale ? scale->data() : nullptr, x, y, begin, end, use_avx2);
+        },
+        nb::arg("indptr"), nb::arg("indices"), nb::arg("values").none(), nb::arg("scale").none(), nb::arg("x"),
+        nb::arg("y"), nb::arg("begin"), nb::arg("end"), nb::arg("use_avx2"));
+}
+
+}  // namespace
+
+NB_MODULE(_kernels, m) {
+    define<int32_t, float, float>(m);
+    define<int32_t, double, double>(m);
+    define<int32_t, float, double>(m);
+    define<int64_t, float, float>(m);
+    define<int64_t, double, double>(m);
+    define<int64_t, float, double>(m);
+    m.def("has_avx2", [] {
+#if HAVE_AVX2_VARIANT
+        return bool(__builtin_cpu_supports("avx2")) && bool(__builtin_cpu_supports("fma"));
+#else
+        return false;
+#endif
+    });
+}

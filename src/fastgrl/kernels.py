@@ -1,0 +1,205 @@
+"""Sparse rows times a dense block: the compiled kernel, or SciPy where it was not built.
+
+`CSR` holds what the kernel reads. Whatever comes from outside is checked in full on the way in: an index
+out of range would otherwise end the process, or give a wrong sum in silence.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from fastgrl.errors import ArgumentError, DtypeError, NotFiniteError, ShapeError
+from fastgrl.parallel import parallel_map, thread_count
+
+Array = NDArray[Any]
+
+# Below this many multiply-adds a product takes less time than waking a thread.
+_WORTH_A_THREAD = 200_000
+_PIECES_PER_THREAD = 4
+
+
+@dataclass(frozen=True, eq=False)
+class CSR:
+    """Compressed sparse rows with 64-bit row pointers; `values` None means that every entry is 1."""
+
+    indptr: Array
+    indices: Array
+    values: Array | None
+    shape: tuple[int, int]
+
+    @property
+    def num_stored(self) -> int:
+        """Stored entries."""
+        return int(self.indptr[-1])
+
+    @functools.cached_property
+    def transposed(self) -> CSR:
+        """The transpose, sharing every array when the matrix is symmetric."""
+        values = np.ones(self.num_stored, np.int8) if self.values is None else self.values
+        flipped = sp.csc_array((values, self.indices, self.indptr), shape=self.shape[::-1]).tocsr()
+        kept = None if self.values is None else flipped.data
+        other = CSR(flipped.indptr.astype(np.int64), flipped.indices, kept, self.shape[::-1])
+        return self if _same(self, other) else other
+
+    @functools.cached_property
+    def as_scipy(self) -> sp.csr_array:
+        """The same matrix for SciPy's own product."""
+        values = np.ones(self.num_stored, np.float32) if self.values is None else self.values
+        return sp.csr_array((values, self.indices, self.indptr), shape=self.shape)
+
+
+def _same(a: CSR, b: CSR) -> bool:
+    if a.shape != b.shape or not np.array_equal(a.indptr, b.indptr):
+        return False
+    same_values = a.values is b.values or (
+        a.values is not None and b.values is not None and np.array_equal(a.values, b.values)
+    )
+    return same_values and np.array_equal(a.indices, b.indices)
+
+
+def csr_from_scipy(matrix: Any) -> CSR:
+    """Check any SciPy sparse array or matrix in full and hold it as `CSR`, without copying float values.
+
+    Values that are all 1 are dropped: the kernel then reads a third to a half fewer bytes.
+    """
+    _check_structure(matrix)
+    rows = matrix.tocsr()
+    if rows.dtype.kind not in "bui" and rows.dtype not in (np.float32, np.float64):
+        raise DtypeError(f"a sparse matrix of {rows.dtype} is not supported; use float32 or float64")
+    stored = int(rows.indptr[-1]) if len(rows.indptr) else 0
+    values = rows.data[:stored]
+    if not np.isfinite(values).all():
+        raise NotFiniteError(f"the {_size(rows.shape)} sparse matrix contains NaN or Inf")
+    if (values == 1).all():
+        values = None
+    elif values.dtype.kind in "bui":
+        values = values.astype(np.float64)
+    indices = np.ascontiguousarray(rows.indices[:stored])
+    return CSR(rows.indptr.astype(np.int64), indices, values, tuple(map(int, rows.shape)))
+
+
+def _check_structure(matrix: Any) -> None:
+    """Row pointers, lengths and index ranges, before any compiled code follows them."""
+    what = f"the {_size(matrix.shape)} {matrix.format} matrix"
+    if matrix.ndim != 2:
+        raise ShapeError(f"a sparse matrix has two dimensions, got shape {matrix.shape}")
+    if matrix.format == "coo":
+        _check_range(matrix.row, matrix.shape[0], f"{what}: row index")
+        _check_range(matrix.col, matrix.shape[1], f"{what}: column index")
+        if not len(matrix.row) == len(matrix.col) == len(matrix.data):
+            raise ShapeError(f"{what}: row, col and data have different lengths")
+    elif matrix.format in ("csr", "csc", "bsr"):
+        major, minor = matrix.shape[::-1] if matrix.format == "csc" else matrix.shape
+        if matrix.format == "bsr":
+            major, minor = major // matrix.blocksize[0], minor // matrix.blocksize[1]
+        indptr = matrix.indptr
+        if len(indptr) != major + 1 or indptr[0] != 0 or (np.diff(indptr) < 0).any():
+            raise ShapeError(f"{what}: indptr must hold {major + 1} values that start at 0 and never fall")
+        if len(matrix.indices) < indptr[-1] or len(matrix.data) < indptr[-1]:
+            raise ShapeError(f"{what}: indptr ends at {indptr[-1]}, beyond the stored entries")
+        _check_range(matrix.indices[: indptr[-1]], minor, f"{what}: index")
+
+
+def _check_range(indices: Array, limit: int, what: str) -> None:
+    if indices.size and (indices.min() < 0 or indices.max() >= limit):
+        bad = indices[(indices < 0) | (indices >= limit)][0]
+        raise ShapeError(f"{what} {bad} is outside 0..{limit - 1}")
+
+
+def _size(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape))
+
+
+def multiply(matrix: CSR, X: Array, *, row_scale: Array | None = None) -> Array:
+    """`diag(row_scale) matrix X` for a two-dimensional float32 or float64 block `X`.
+
+    >>> eye = csr_from_scipy(sp.eye_array(2, format="csr"))
+    >>> multiply(eye, np.array([[1.0], [2.0]]), row_scale=np.array([10.0, 1.0]))
+    array([[10.], [ 2.]])
+    """
+    dtype = np.result_type(X.dtype, *(a.dtype for a in (matrix.values, row_scale) if a is not None))
+    X = np.ascontiguousarray(X, dtype=dtype)
+    scale = None if row_scale is None else np.ascontiguousarray(row_scale, dtype=dtype)
+    kernel = _chosen_kernel()
+    if kernel == "scipy":
+        Y = np.asarray(matrix.as_scipy @ X, dtype=dtype)
+        return Y if scale is None else Y * scale[:, None]
+    Y = np.empty((matrix.shape[0], X.shape[1]), dtype)
+    compiled, use_avx2 = _compiled(), kernel == "avx2"
+    assert compiled is not None
+
+    def rows(bounds: tuple[int, int]) -> None:
+        compiled.multiply_rows(
+            matrix.indptr, matrix.indices, matrix.values, scale, X, Y, *bounds, use_avx2
+        )
+
+    parallel_map(rows, _row_ranges(matrix, X.shape[1]))
+    return Y
+
+
+def _row_ranges(matrix: CSR, columns: int) -> list[tuple[int, int]]:
+    """Row ranges with about equally many stored entries."""
+    rows, threads = matrix.shape[0], thread_count()
+    if threads == 1 or matrix.num_stored * columns < _WORTH_A_THREAD:
+        return [(0, rows)]
+    pieces = threads * _PIECES_PER_THREAD
+    cuts = np.searchsorted(matrix.indptr, matrix.num_stored * np.arange(1, pieces) // pieces)
+    bounds = [0, *map(int, cuts), rows]
+    return [(a, b) for a, b in itertools.pairwise(bounds) if a < b]
+
+
+@functools.cache
+def _compiled() -> ModuleType | None:
+    try:
+        from fastgrl import _kernels
+    except ImportError:
+        return None
+    return _kernels
+
+
+@functools.cache
+def _chosen_kernel() -> str:
+    """"avx2", "portable" or "scipy": the fastest there is, unless FASTGRL_KERNEL names another."""
+    compiled = _compiled()
+    available = ["scipy"] if compiled is None else ["avx2"] * compiled.has_avx2() + ["portable", "scipy"]
+    wanted = os.environ.get("FASTGRL_KERNEL", "auto")
+    if wanted in ("auto", ""):
+        return available[0]
+    if wanted not in available:
+        raise ArgumentError(f"FASTGRL_KERNEL={wanted} is not available here; choose from {', '.join(available)}")
+    return wanted
+
+
+@dataclass(frozen=True)
+class KernelInfo:
+    """Which sparse kernel runs, and on how many threads."""
+
+    kernel: str
+    threads: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.kernel} kernel, {self.threads} threads ({self.reason})"
+
+
+def kernel_info() -> KernelInfo:
+    """Say which sparse kernel runs here, on how many threads, and why.
+
+    >>> kernel_info().kernel in {"avx2", "portable", "scipy"}
+    True
+    """
+    kernel = _chosen_kernel()
+    if kernel == "scipy":
+        reason = "the compiled kernel was not built" if _compiled() is None else "FASTGRL_KERNEL=scipy"
+        return KernelInfo(kernel, 1, f"{reason}; products go through SciPy on one thread")
+    instructions = "AVX2 and FMA instructions" if kernel == "avx2" else "instructions every CPU has"
+    return KernelInfo(kernel, thread_count(), f"compiled, {instructions}")

@@ -1,0 +1,157 @@
+"""Threads that sleep when idle: one pool for the sparse kernel and for the dense chunks.
+
+BLAS and OpenMP pools spin while they wait, and two spinning pools on the same cores can slow each other
+down many times over. So BLAS is held to one thread inside our calls, and given back, and all parallel
+work is handed out here in pieces that do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TypeVar
+
+from threadpoolctl import ThreadpoolController
+
+from fastgrl.errors import ArgumentError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_requested: ContextVar[int | None] = ContextVar("fastgrl_threads", default=None)
+
+
+@contextmanager
+def use_threads(n_threads: int | None) -> Iterator[None]:
+    """Run the body with `n_threads` threads; None keeps what was in force."""
+    if n_threads is not None and (isinstance(n_threads, bool) or n_threads < 1):
+        raise ArgumentError(f"n_threads must be at least 1 or None, got {n_threads!r}")
+    token = _requested.set(_requested.get() if n_threads is None else int(n_threads))
+    try:
+        yield
+    finally:
+        _requested.reset(token)
+
+
+def thread_count() -> int:
+    """Threads a product uses now: what `n_threads=` asked for, else the CPUs this process may use."""
+    return _requested.get() or available_cpus()
+
+
+@functools.cache
+def available_cpus() -> int:
+    """CPUs this process may use: its affinity mask, cut down to its cgroup's quota."""
+    mask = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quotas = [quota for folder in _cgroup_folders() if (quota := _cpu_quota(folder)) is not None]
+    return max(1, min([mask, *quotas]))
+
+
+def _cgroup_folders() -> list[Path]:
+    root = Path("/sys/fs/cgroup")
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    own = [line.split("::", 1)[1].strip("/") for line in lines if line.startswith("0::")]
+    nested = [folder for path in own for folder in (root / path, *(root / path).parents) if root in folder.parents]
+    return [*nested, root, root / "cpu"]
+
+
+def _cpu_quota(folder: Path) -> int | None:
+    """Whole CPUs that a cgroup (version 2 or 1) grants, rounded up; None without a limit."""
+    try:
+        if (folder / "cpu.max").exists():
+            quota, period = (folder / "cpu.max").read_text().split()
+        else:
+            quota = (folder / "cpu.cfs_quota_us").read_text()
+            period = (folder / "cpu.cfs_period_us").read_text()
+        return None if quota.strip() in {"max", "-1"} else max(1, -(-int(quota) // int(period)))
+    except (OSError, ValueError, ZeroDivisionError):
+        return None
+
+
+def parallel_map(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """`[function(item) for item in items]` on `thread_count()` threads, the caller's among them.
+
+    Threads claim the next item when they are free, so a core that another process keeps busy delays
+    one item and not its share of all. The first exception stops the rest and is raised here.
+
+    >>> parallel_map(abs, [-2, 3])
+    [2, 3]
+    """
+    helpers = min(thread_count(), len(items)) - 1
+    if helpers < 1:
+        with single_threaded_blas():
+            return [function(item) for item in items]
+    results: dict[int, Result] = {}
+    unclaimed = list(enumerate(items))[::-1]
+
+    def work() -> None:
+        try:
+            while (claim := _pop(unclaimed)) is not None:
+                results[claim[0]] = function(claim[1])
+        except BaseException:
+            unclaimed.clear()
+            raise
+
+    with single_threaded_blas():
+        futures = [_pool(helpers).submit(work) for _ in range(helpers)]
+        try:
+            work()
+        finally:
+            started = [future for future in futures if not future.cancel()]
+            wait(started)
+    for future in started:
+        future.result()
+    return [results[index] for index in range(len(items))]
+
+
+def _pop(unclaimed: list[Item]) -> Item | None:
+    try:
+        return unclaimed.pop()
+    except IndexError:
+        return None
+
+
+@functools.cache
+def _pool(workers: int) -> ThreadPoolExecutor:
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_pool.cache_clear)
+    return ThreadPoolExecutor(workers, thread_name_prefix="fastgrl")
+
+
+_blas_lock = threading.Lock()
+_blas_users = 0
+_blas_limit: object = None
+
+
+@contextmanager
+def single_threaded_blas() -> Iterator[None]:
+    """Hold BLAS to one thread inside the body and give the caller's setting back afterwards.
+
+    The setting belongs to the whole process, so overlapping bodies share one limit: the first sets it,
+    the last gives it back.
+    """
+    global _blas_users, _blas_limit
+    with _blas_lock:
+        _blas_users += 1
+        if _blas_users == 1:
+            _blas_limit = _blas_controller().limit(limits=1)
+    try:
+        yield
+    finally:
+        with _blas_lock:
+            _blas_users -= 1
+            if _blas_users == 0:
+                _blas_limit.restore_original_limits()  # type: ignore[attr-defined]
+
+
+@functools.cache
+def _blas_controller() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="blas")
