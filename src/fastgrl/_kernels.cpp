@@ -37,6 +37,7 @@ namespace {
 // many entries ahead also covers the next, possibly short, rows.
 constexpr int64_t kAhead = 12;
 constexpr int64_t kCacheLine = 64;
+constexpr int64_t kRowsAtOnce = 32;
 
 template <typename Index, typename Value, typename Scalar>
 struct Task {
@@ -47,17 +48,17 @@ struct Task {
     const Scalar *x;
     Scalar *y;
     int64_t x_stride, y_stride, begin, end;
+    int64_t last;  // last entry that may be fetched ahead
 };
 
 // Width columns from `column` on: Width is a compile-time constant, so the sums live in registers.
 template <int Width, bool Valued, typename Index, typename Value, typename Scalar>
 INLINE void panel(const Task<Index, Value, Scalar> &task, int64_t column) {
     const Scalar *x = task.x + column;
-    const int64_t last = task.indptr[task.end] - 1;
     for (int64_t row = task.begin; row < task.end; ++row) {
         Scalar sum[Width] = {};
         for (int64_t e = task.indptr[row]; e < task.indptr[row + 1]; ++e) {
-            const int64_t ahead = e + kAhead < last ? e + kAhead : last;
+            const int64_t ahead = e + kAhead < task.last ? e + kAhead : task.last;
             const char *next = reinterpret_cast<const char *>(x + task.indices[ahead] * task.x_stride);
             for (int64_t byte = 0; byte < int64_t(Width * sizeof(Scalar)); byte += kCacheLine) PREFETCH(next + byte);
             const Scalar *gathered = x + task.indices[e] * task.x_stride;
@@ -86,14 +87,24 @@ INLINE void all_panels(const Task<Index, Value, Scalar> &task, int64_t columns) 
     for (; column < columns; ++column) panel<1, Valued>(task, column);
 }
 
+// Few rows at a time, so that all panels of a wide X row are read while its page is at hand.
+template <bool Valued, typename Index, typename Value, typename Scalar>
+INLINE void all_rows(Task<Index, Value, Scalar> task, int64_t columns) {
+    const int64_t end = task.end;
+    for (; task.begin < end; task.begin = task.end) {
+        task.end = task.begin + kRowsAtOnce < end ? task.begin + kRowsAtOnce : end;
+        all_panels<Valued>(task, columns);
+    }
+}
+
 template <bool Valued, typename Index, typename Value, typename Scalar>
 void portable(const Task<Index, Value, Scalar> &task, int64_t columns) {
-    all_panels<Valued>(task, columns);
+    all_rows<Valued>(task, columns);
 }
 
 template <bool Valued, typename Index, typename Value, typename Scalar>
 AVX2 void avx2(const Task<Index, Value, Scalar> &task, int64_t columns) {
-    all_panels<Valued>(task, columns);
+    all_rows<Valued>(task, columns);
 }
 
 template <typename T>
@@ -107,7 +118,8 @@ template <typename Index, typename Value, typename Scalar>
 void multiply_rows(Vector<int64_t> indptr, Vector<Index> indices, const Value *values, const Scalar *scale,
                    Block<Scalar> x, Output<Scalar> y, int64_t begin, int64_t end, bool use_avx2) {
     const Task<Index, Value, Scalar> task{indptr.data(), indices.data(), values,      scale, x.data(),
-                                          y.data(),      x.stride(0),    y.stride(0), begin, end};
+                                          y.data(),      x.stride(0),    y.stride(0), begin, end,
+                                          indptr.data()[end] - 1};
     const int64_t columns = static_cast<int64_t>(x.shape(1));
     nb::gil_scoped_release release;
     if (values && use_avx2) avx2<true>(task, columns);

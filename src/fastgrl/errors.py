@@ -1,11 +1,11 @@
 """The exceptions a user can meet.
 
-    FastgrlError
-    ├── ArgumentError      an argument outside its range          (also a ValueError)
-    ├── ShapeError         shapes that do not fit together        (also a ValueError)
-    ├── DtypeError         number types that do not fit together  (also a TypeError)
-    ├── NotFiniteError     NaN or Inf where a number must be      (also a ValueError)
-    └── TransposeError     a product and its transpose disagree   (also a ValueError)
+FastgrlError
+├── ArgumentError      an argument outside its range          (also a ValueError)
+├── ShapeError         shapes that do not fit together        (also a ValueError)
+├── DtypeError         number types that do not fit together  (also a TypeError)
+├── NotFiniteError     NaN or Inf where a number must be      (also a ValueError)
+└── TransposeError     a product and its transpose disagree   (also a ValueError)
 """
 
 

@@ -7,6 +7,7 @@ out of range would otherwise end the process, or give a wrong sum in silence.
 from __future__ import annotations
 
 import functools
+import importlib
 import itertools
 import os
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from fastgrl.parallel import parallel_map, thread_count
 Array = NDArray[Any]
 
 # Below this many multiply-adds a product takes less time than waking a thread.
-_WORTH_A_THREAD = 200_000
+_WORTH_A_THREAD = 4_000_000
 _PIECES_PER_THREAD = 4
 
 
@@ -84,7 +85,7 @@ def csr_from_scipy(matrix: Any) -> CSR:
     elif values.dtype.kind in "bui":
         values = values.astype(np.float64)
     indices = np.ascontiguousarray(rows.indices[:stored])
-    return CSR(rows.indptr.astype(np.int64), indices, values, tuple(map(int, rows.shape)))
+    return CSR(rows.indptr.astype(np.int64), indices, values, (int(rows.shape[0]), int(rows.shape[1])))
 
 
 def _check_structure(matrix: Any) -> None:
@@ -138,9 +139,7 @@ def multiply(matrix: CSR, X: Array, *, row_scale: Array | None = None) -> Array:
     assert compiled is not None
 
     def rows(bounds: tuple[int, int]) -> None:
-        compiled.multiply_rows(
-            matrix.indptr, matrix.indices, matrix.values, scale, X, Y, *bounds, use_avx2
-        )
+        compiled.multiply_rows(matrix.indptr, matrix.indices, matrix.values, scale, X, Y, *bounds, use_avx2)
 
     parallel_map(rows, _row_ranges(matrix, X.shape[1]))
     return Y
@@ -160,22 +159,23 @@ def _row_ranges(matrix: CSR, columns: int) -> list[tuple[int, int]]:
 @functools.cache
 def _compiled() -> ModuleType | None:
     try:
-        from fastgrl import _kernels
+        return importlib.import_module("fastgrl._kernels")
     except ImportError:
         return None
-    return _kernels
 
 
 @functools.cache
 def _chosen_kernel() -> str:
-    """"avx2", "portable" or "scipy": the fastest there is, unless FASTGRL_KERNEL names another."""
+    """The fastest kernel there is, "avx2", "portable" or "scipy", unless FASTGRL_KERNEL names another."""
     compiled = _compiled()
     available = ["scipy"] if compiled is None else ["avx2"] * compiled.has_avx2() + ["portable", "scipy"]
     wanted = os.environ.get("FASTGRL_KERNEL", "auto")
     if wanted in ("auto", ""):
         return available[0]
     if wanted not in available:
-        raise ArgumentError(f"FASTGRL_KERNEL={wanted} is not available here; choose from {', '.join(available)}")
+        raise ArgumentError(
+            f"FASTGRL_KERNEL={wanted} is not available here; choose from {', '.join(available)}"
+        )
     return wanted
 
 

@@ -59,7 +59,9 @@ def _cgroup_folders() -> list[Path]:
     except OSError:
         return []
     own = [line.split("::", 1)[1].strip("/") for line in lines if line.startswith("0::")]
-    nested = [folder for path in own for folder in (root / path, *(root / path).parents) if root in folder.parents]
+    nested = [
+        folder for path in own for folder in (root / path, *(root / path).parents) if root in folder.parents
+    ]
     return [*nested, root, root / "cpu"]
 
 

@@ -1,0 +1,136 @@
+"""How good a factorisation is, measured: never a bare "converged"."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastgrl.errors import ArgumentError, ShapeError
+from fastgrl.fsvd import PROBE_STREAM, SVD, fsvd, taming_scale
+from fastgrl.leaves import LowRank
+from fastgrl.linalg import NUMPY, Host
+from fastgrl.operators import Operator, as_operator
+from fastgrl.parallel import single_threaded_blas, use_threads
+
+# A larger value in the complement counts as missed when it exceeds the last one kept by this share.
+_MISSED_SHARE = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """Measured errors of `M ≈ U diag(s) Vt`.
+
+    `left_residuals[i]` is ‖M vᵢ − σᵢuᵢ‖ and `right_residuals[i]` is ‖M'uᵢ − σᵢvᵢ‖: some singular value
+    lies that near to σᵢ, not necessarily the i-th. `captured` is 1 − ‖M − UΣV'‖²/‖M‖² (Frobenius norms,
+    also given as `residual_norm` and `norm`); `captured_error` and `residual_norm_error` are the standard
+    errors of the random probes. `next_value` is the largest singular value found in the complement, a
+    lower bound for σ_{k+1}.
+    """
+
+    s: Host
+    left_residuals: Host
+    right_residuals: Host
+    orthogonality: float
+    captured: float
+    captured_error: float
+    residual_norm: float
+    residual_norm_error: float
+    norm: float
+    next_value: float
+
+    @property
+    def gap(self) -> float:
+        """σ_k − σ_{k+1} as measured; scores are unique only if it exceeds the residuals."""
+        return float(self.s[-1]) - self.next_value
+
+    @property
+    def complete(self) -> bool:
+        """Nothing found in the complement is larger than the last value kept."""
+        noise = 1e-12 * float(self.s[0]) + self.rounding
+        return self.next_value <= (1 + _MISSED_SHARE) * float(self.s[-1]) + noise
+
+    @property
+    def rounding(self) -> float:
+        """What rounding alone may leave of the largest singular value."""
+        eps = float(np.finfo(self.s.dtype).eps)
+        return 10 * eps * float(self.s[0]) * math.sqrt(len(self.s))
+
+    def __str__(self) -> str:
+        largest = max(float(self.s[0]), np.finfo(np.float64).tiny)
+        worst = float(max(self.left_residuals.max(), self.right_residuals.max())) / largest
+        verdict = "nothing larger was found" if self.complete else "LARGER ONES WERE MISSED: raise n_iter"
+        lines = {
+            "captured energy": f"{100 * self.captured:.4f} % ± {100 * self.captured_error:.4f}",
+            "left over": f"{self.residual_norm:.4g} ± {self.residual_norm_error:.2g} of {self.norm:.4g} (Frobenius)",
+            "worst residual": f"{worst:.1e} of the largest singular value",
+            "gap at the cut": f"{self.gap:.4g}: {self.s[-1]:.4g} is the last kept, {self.next_value:.4g} follows",
+            "complete": f"{verdict}",
+            "orthogonality": f"{self.orthogonality:.1e} off",
+        }
+        return "\n".join(f"{name:<17}{text}" for name, text in lines.items())
+
+
+def certificate(
+    operator: Any,
+    svd: SVD | tuple[Any, Any, Any],
+    *,
+    n_probes: int = 16,
+    n_iter: int = 6,
+    seed: int = 0,
+    n_threads: int | None = None,
+) -> Certificate:
+    """Measure how well `svd` fits the matrix, from products alone.
+
+    Two products with the k vectors give the residuals of every triplet; `n_probes` Gaussian vectors ω give
+    ‖M − UΣV'‖_F² as the mean of ‖(M − UΣV')ω‖²; a Krylov run of `n_iter` rounds on M − UΣV' looks for
+    what was missed.
+
+    >>> A = np.diag([3.0, 2.0, 1.0])
+    >>> c = fg.certificate(A, fg.fsvd(A, 2))
+    >>> round(c.next_value, 6), c.complete
+    (1.0, True)
+    """
+    if n_probes < 2:
+        raise ArgumentError(f"n_probes must be at least 2, got {n_probes!r}")
+    operator, (U, s, Vt) = as_operator(operator), svd
+    if (U.shape[0], Vt.shape[1]) != operator.shape:
+        raise ShapeError(f"an SVD of shape {U.shape[0]}×{Vt.shape[1]} cannot belong to {operator!r}")
+    scale = taming_scale(float(s[0]))
+    operator = operator if scale == 1 else scale * operator
+    with use_threads(n_threads), single_threaded_blas():
+        return _measure(operator, U, s * scale, Vt.T, scale, n_probes, n_iter, seed)
+
+
+def _measure(
+    M: Operator, U: Any, s: Any, V: Any, scale: float, n_probes: int, n_iter: int, seed: int
+) -> Certificate:
+    rest = M - LowRank(U * s, V)
+    MV, MU = M @ V, M.T @ U
+    probes = NUMPY.random(M.shape[1], n_probes, U.dtype, seed, PROBE_STREAM)
+    samples = _squares(rest @ probes)
+    energy, error = float(samples.mean()), float(samples.std(ddof=1) / math.sqrt(n_probes))
+    # ‖M‖² = ‖UΣV'‖² + 2⟨UΣV', M − UΣV'⟩ + ‖M − UΣV'‖², and only the last term is estimated.
+    known = float((s.astype(np.float64) * (2 * np.diag(NUMPY.cross(U, MV)) - s)).sum())
+    total = max(known + energy, np.finfo(np.float64).tiny)
+    following = fsvd(rest, 1, block_size=n_probes, n_iter=n_iter, seed=seed + 1, check=False)
+    eye = np.eye(len(s))
+    return Certificate(
+        s=s / scale,
+        left_residuals=np.sqrt(_squares(MV - U * s)) / scale,
+        right_residuals=np.sqrt(_squares(MU - V * s)) / scale,
+        orthogonality=float(max(np.abs(NUMPY.cross(x, x) - eye).max() for x in (U, V))),
+        captured=known / total,
+        captured_error=abs(known) * error / total**2,
+        residual_norm=math.sqrt(energy) / scale,
+        residual_norm_error=error / (2 * math.sqrt(energy)) / scale if energy else 0.0,
+        norm=math.sqrt(total) / scale,
+        next_value=float(following.s[0]) / scale,
+    )
+
+
+def _squares(Y: Any) -> Host:
+    """Squared length of every column."""
+    return NUMPY.column_sums(np.square(Y, dtype=np.float64))

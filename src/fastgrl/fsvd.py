@@ -1,0 +1,401 @@
+"""The truncated singular value decomposition of a matrix that is never formed.
+
+Both methods build an orthonormal basis Q for the range of M out of products alone, and end alike: with
+`M'Q = P K` for orthonormal P, the SVD of the small K gives the singular triplets of QQ'M.
+
+Reference: Abu-El-Haija, Crespi, Ver Steeg, Galstyan, *Fast Graph Learning with Unique Optimal Solutions*,
+2021 (Algorithm 1); Halko, Martinsson, Tropp, *Finding structure with randomness*, 2011; Musco, Musco,
+*Randomized block Krylov methods*, 2015.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from fastgrl.checks import finite_array
+from fastgrl.errors import ArgumentError, NotFiniteError, ShapeError, TransposeError
+from fastgrl.leaves import Function
+from fastgrl.linalg import NUMPY, Basis, Block, Host, Seam, orthonormalise, seam_of
+from fastgrl.operators import Operator, as_operator, leaves
+from fastgrl.parallel import single_threaded_blas, use_threads
+
+Method = Literal["krylov", "subspace"]
+Progress = Callable[[int, int], None]
+
+# Products of wide blocks go through in panels of about this many bytes, so that a composite's
+# intermediate blocks stay small beside the block itself.
+_PANEL_BYTES = 8 << 20
+_PANEL_COLUMNS = 16
+PROBE_STREAM = 2**32  # random streams of probes, far from those of the iteration
+
+
+@dataclass(frozen=True, eq=False)
+class SVD:
+    """`U diag(s) Vt`, unpackable: `U, s, Vt = svd`. U is r×k, s falls, Vt is k×c.
+
+    The sign of each pair of vectors is fixed: the largest entry of a column of U is positive.
+    `rounds` says how many iterations were done.
+    """
+
+    U: Any
+    s: Any
+    Vt: Any
+    rounds: int = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.U, self.s, self.Vt))
+
+    def __repr__(self) -> str:
+        shape = f"{self.U.shape[0]}×{self.Vt.shape[1]}"
+        return (
+            f"SVD({shape}, rank {len(self.s)}, s = {self.s[0]:.4g} … {self.s[-1]:.4g}, {self.rounds} rounds)"
+        )
+
+
+def fsvd(
+    operator: Any,
+    rank: int,
+    *,
+    method: Method = "krylov",
+    n_iter: int | None = None,
+    block_size: int | None = None,
+    tol: float | None = None,
+    start: Any = None,
+    seed: int = 0,
+    check: bool = True,
+    refill: bool = True,
+    progress: Progress | None = None,
+    n_threads: int | None = None,
+) -> SVD:
+    """Compute the `rank` largest singular triplets of a matrix from its products.
+
+    Parameters
+    ----------
+    operator: an operator, or anything `as_operator` takes.
+    method: "krylov" keeps every block of a small-block Krylov iteration, "subspace" is Algorithm 1 of the
+        paper. Krylov needs several times fewer products, subspace less memory.
+    n_iter: rounds after the first (default 8 for krylov, 10 for subspace); each costs one product with M
+        and one with M' for every column of the block.
+    block_size: columns multiplied at a time (default for krylov max(8, rank / 2), for subspace 2 rank).
+    tol: stop as soon as no singular value moved by more than this, relative to itself, in a round.
+    start: a c×p array, or an earlier `SVD`, whose right vectors begin the iteration.
+    seed: same seed, same bits, for any number of threads.
+    check: probe operators made of functions for a transpose that does not belong to its product.
+    refill: replace columns that become dependent by random ones, so that repeated singular values are all
+        found; False stops there instead.
+    progress: called as `progress(done, total)` after each product.
+
+    >>> U, s, Vt = fg.fsvd(np.diag([3.0, 2.0, 1.0]), 2)
+    >>> s.round(12)
+    array([3., 2.])
+    """
+    operator = as_operator(operator)
+    plan = _plan(operator, rank, method=method, n_iter=n_iter, block_size=block_size, tol=tol)
+    run = _Run(operator, _integer("seed", seed, 0), refill, progress, 2 * (plan.n_iter + 1))
+    find = _krylov if method == "krylov" else _subspace
+    with use_threads(n_threads), single_threaded_blas():
+        if check:
+            check_transpose(operator, seed=seed)
+        return _triplets(run, find(run, plan, _starting_block(run, plan, start)), rank)
+
+
+def pinv_apply(svd: SVD | tuple[Any, Any, Any], Y: Any) -> Any:
+    """Apply the pseudo-inverse: V diag(1/s) U'Y, where singular values that are zero give zero.
+
+    If the rows of M are independent and the rank suffices, W = M†Y is the least-norm solution of M W = Y.
+
+    >>> fg.pinv_apply(fg.fsvd(np.diag([4.0, 0.0]), 2), np.ones((2, 1))).round(12)
+    array([[0.25], [0.  ]])
+    """
+    U, s, Vt = svd
+    if Y.ndim != 2 or Y.shape[0] != U.shape[0]:
+        raise ShapeError(f"the pseudo-inverse takes a block of {U.shape[0]} rows, got shape {Y.shape}")
+    seam = seam_of(Y)
+    s = np.asarray(s)
+    zero = s <= s.max(initial=0) * max(U.shape[0], Vt.shape[1]) * np.finfo(s.dtype).eps
+    inverse = np.where(zero, 0.0, 1.0 / np.where(zero, 1.0, s.astype(np.float64)))
+    return seam.times(Vt.T, inverse[:, None] * seam.cross(U, Y))
+
+
+def check_transpose(operator: Operator, *, seed: int = 0) -> None:
+    """Raise `TransposeError` unless ⟨M u, v⟩ = ⟨u, M'v⟩ for a few random u and v.
+
+    Only functions can break the law, so an expression without one costs nothing.
+    """
+    if not any(isinstance(leaf, Function) for leaf in leaves(operator)):
+        return
+    rows, columns = operator.shape
+    dtype = _working_dtype(operator)
+    u, v = (
+        NUMPY.random(columns, 4, dtype, seed, PROBE_STREAM),
+        NUMPY.random(rows, 4, dtype, seed, PROBE_STREAM + 1),
+    )
+    Mu, Mv = operator @ u, operator.T @ v
+    _check_finite(operator, Mu, "M X")
+    _check_finite(operator, Mv, "M'X")
+    one, other = np.diag(NUMPY.cross(Mu, v)), np.diag(NUMPY.cross(u, Mv))
+    size = {name: np.sqrt(np.diag(NUMPY.cross(x, x))) for name, x in zip("abcd", (Mu, v, u, Mv), strict=True)}
+    allowed = 100 * np.finfo(dtype).eps * (size["a"] * size["b"] + size["c"] * size["d"])
+    if (np.abs(one - other) > allowed).any():
+        worst = int((np.abs(one - other) - allowed).argmax())
+        raise TransposeError(
+            f"the two products of {operator!r} are not the transpose of each other: "
+            f"⟨M u, v⟩ = {one[worst]:.6g} but ⟨u, M'v⟩ = {other[worst]:.6g} for random u and v; "
+            f"mend the backward product, or pass check=False if this is meant"
+        )
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The arguments of a call, checked and with their defaults filled in."""
+
+    rank: int
+    n_iter: int
+    block_size: int
+    tol: float | None
+
+
+def _plan(
+    operator: Operator,
+    rank: int,
+    *,
+    method: str,
+    n_iter: int | None,
+    block_size: int | None,
+    tol: float | None,
+) -> _Plan:
+    if method not in ("krylov", "subspace"):
+        raise ArgumentError(f'method must be "krylov" or "subspace", got {method!r}')
+    krylov, limit = method == "krylov", min(operator.shape)
+    if _integer("rank", rank, 1) > limit:
+        raise ArgumentError(f"rank {rank} is above min(shape) = {limit} of {operator!r}")
+    if tol is not None and not tol > 0:
+        raise ArgumentError(f"tol must be above 0, got {tol!r}")
+    rounds = _integer("n_iter", (8 if krylov else 10) if n_iter is None else n_iter, 0)
+    usual = max(8, -(-rank // min(2, rounds + 1))) if krylov else 2 * rank
+    width = _integer("block_size", usual if block_size is None else block_size, 1)
+    columns = width * (rounds + 1 if krylov else 1)
+    if columns < rank:
+        raise ArgumentError(
+            f"block_size={width} with n_iter={rounds} gives {columns} columns for rank {rank}"
+        )
+    return _Plan(int(rank), rounds, min(width, limit), tol)
+
+
+def _integer(name: str, value: Any, least: int) -> int:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        raise ArgumentError(f"{name} must be an integer of at least {least}, got {value!r}")
+    return int(value)
+
+
+@dataclass
+class _Run:
+    """The two products of one call and the random streams beside them."""
+
+    operator: Operator
+    seed: int
+    refill: bool
+    progress: Progress | None
+    total: int
+    done: int = 0
+    scale: float | None = None  # a power of two that keeps squares inside the floating-point range
+    streams: Iterator[int] = field(default_factory=itertools.count)
+
+    def __post_init__(self) -> None:
+        self.seam, self.dtype = NUMPY, _working_dtype(self.operator)
+        self.transpose = self.operator.T
+
+    def left(self, X: Block, Q: Basis) -> tuple[Block, Host]:
+        """qr(M X), orthogonal to Q."""
+        return self._orthonormal_product(self.operator, X, Q, "M X")
+
+    def right(self, Y: Block, P: Basis) -> tuple[Block, Host]:
+        """qr(M'Y), orthogonal to P."""
+        return self._orthonormal_product(self.transpose, Y, P, "M'X")
+
+    def orthonormal(self, Y: Block, basis: Basis) -> tuple[Block, Host]:
+        """qr(Y), orthogonal to the basis; never more columns than there are dimensions left."""
+        width = min(Y.shape[1], Y.shape[0] - basis.columns)
+        fresh = functools.partial(self.random, Y.shape[0]) if self.refill else None
+        return orthonormalise(self.seam, Y, basis, width=width, fresh=fresh)
+
+    def random(self, rows: int, columns: int) -> Block:
+        return self.seam.random(rows, columns, self.dtype, self.seed, next(self.streams))
+
+    def empty(self, rows: int, capacity: int) -> Basis:
+        return self.seam.basis(rows, min(rows, capacity), self.dtype)
+
+    def _orthonormal_product(self, M: Operator, X: Block, basis: Basis, name: str) -> tuple[Block, Host]:
+        Y = self.seam.sync(_in_panels(self.seam, M, X))
+        self.done += 1
+        if self.progress is not None:
+            self.progress(self.done, self.total)
+        if self.scale is None:
+            self.scale = taming_scale(self.seam.peak(Y))
+        try:
+            return self.orthonormal(Y if self.scale == 1 else self.scale * Y, basis)
+        except FloatingPointError:
+            _check_finite(self.operator, Y, name)
+            raise
+
+
+def _in_panels(seam: Seam, M: Operator, X: Block) -> Block:
+    """M X, a few columns at a time when the block is large."""
+    largest = max(M.shape) * np.dtype(X.dtype).itemsize
+    width = max(_PANEL_COLUMNS, _PANEL_BYTES // max(largest, 1))
+    if X.shape[1] <= width:
+        return M @ X
+    Y = seam.basis(M.shape[0], X.shape[1], X.dtype)
+    for begin in range(0, X.shape[1], width):
+        Y = seam.append(Y, M @ X[:, begin : begin + width])
+    return seam.columns(Y, 0, X.shape[1])
+
+
+def taming_scale(peak: float) -> float:
+    """1, or the power of two that brings numbers whose squares would overflow or vanish near 1."""
+    if not math.isfinite(peak) or peak == 0 or 1e-70 < peak < 1e70:
+        return 1.0
+    return math.ldexp(1.0, -math.frexp(peak)[1])
+
+
+def _check_finite(operator: Operator, Y: Block, name: str) -> None:
+    if not math.isfinite(seam_of(Y).peak(Y)):
+        raise NotFiniteError(f"the product {name} returned NaN or Inf, for M = {operator!r}")
+
+
+def _working_dtype(operator: Operator) -> np.dtype[Any]:
+    return np.dtype(np.float64) if operator.dtype is None else operator.dtype
+
+
+def _starting_block(run: _Run, plan: _Plan, start: Any) -> Block:
+    columns = run.operator.shape[1]
+    if start is None:
+        return run.random(columns, plan.block_size)
+    block = start.Vt.T if isinstance(start, SVD) else start
+    if block.ndim != 2 or block.shape[0] != columns:
+        raise ShapeError(f"start must have {columns} rows, one per column of M, got shape {block.shape}")
+    block = finite_array(block, "start", ndim=2)[:, : min(run.operator.shape)].astype(run.dtype)
+    missing = plan.block_size - block.shape[1]
+    return np.hstack([block, run.random(columns, missing)]) if missing > 0 else block
+
+
+@dataclass(frozen=True)
+class _Range:
+    """An orthonormal Q for the range of M, with M'Q = P K."""
+
+    Q: Basis
+    P: Basis
+    K: Host
+    rounds: int
+
+    @functools.cached_property
+    def triplets(self) -> tuple[Host, Host, Host]:
+        B, s, At = np.linalg.svd(self.K, full_matrices=False)
+        return B, s, At
+
+    @property
+    def values(self) -> Host:
+        return self.triplets[1]
+
+
+def _subspace(run: _Run, plan: _Plan, X: Block) -> _Range:
+    """Algorithm 1 of the paper: Q ← qr(M X), X ← qr(M'Q), `n_iter` times, and once more for the answer."""
+    Q, P = run.empty(run.operator.shape[0], 0), run.empty(run.operator.shape[1], 0)
+    before: Host | None = None
+    append, rounds = run.seam.append, 0
+    for rounds in range(plan.n_iter + 1):  # noqa: B007 (the last one is the answer)
+        Y, R = run.left(X, Q)
+        values = np.linalg.svd(R, compute_uv=False)
+        X, K = run.right(Y, P)
+        if _settled(before, values, plan):
+            break
+        before = values
+    return _Range(append(Q, Y), append(P, X), K, rounds)
+
+
+def _krylov(run: _Run, plan: _Plan, X: Block) -> _Range:
+    """Block Golub-Kahan that keeps every block, begun anew with random columns if copies may be missing."""
+    rows, columns = run.operator.shape
+    capacity = X.shape[1] * (plan.n_iter + 1)
+    Q, P = run.empty(rows, capacity), run.empty(columns, capacity + X.shape[1])
+    found = _expand(run, plan, _Range(Q, P, np.zeros((0, 0)), 0), X)
+    for _ in range(-(-plan.rank // plan.block_size)):
+        if not run.refill or not _may_have_missed_copies(found, plan, run.dtype):
+            break
+        run.total += 2 * (plan.n_iter + 1)
+        found = _expand(run, plan, _compressed(run, found, plan.rank), run.random(columns, plan.block_size))
+    return found
+
+
+def _expand(run: _Run, plan: _Plan, found: _Range, X: Block) -> _Range:
+    """Q_j ← qr(M P_j), P_j+1 ← qr(M'Q_j) from P_0 = qr(X) on, each orthogonal to everything before it."""
+    Q, P, K, append, earlier = found.Q, found.P, found.K, run.seam.append, found.rounds
+    X, _ = run.orthonormal(X, P)
+    P = append(P, X)
+    for done in range(plan.n_iter + 1):
+        Y, _ = run.left(X, Q)
+        if not Y.shape[1]:
+            break
+        Q = append(Q, Y)
+        X, coefficients = run.right(Y, P)
+        P, K = append(P, X), _with_columns(K, coefficients)
+        before, found = found, _Range(Q, P, K, earlier + done)
+        if not X.shape[1] or (plan.tol is not None and _settled(before.values, found.values, plan)):
+            break
+    return found
+
+
+def _with_columns(K: Host, coefficients: Host) -> Host:
+    grown = np.zeros((coefficients.shape[0], K.shape[1] + coefficients.shape[1]))
+    grown[: K.shape[0], : K.shape[1]] = K
+    grown[:, K.shape[1] :] = coefficients
+    return grown
+
+
+def _settled(before: Host | None, values: Host, plan: _Plan) -> bool:
+    """No singular value moved by more than `tol`, relative to itself (zero counting as rounding does)."""
+    if plan.tol is None or before is None or len(before) < plan.rank:
+        return False
+    a, b = before[: plan.rank], values[: plan.rank]
+    return bool((np.abs(a - b) <= plan.tol * np.maximum(b, 1e-15 * b.max())).all())
+
+
+def _may_have_missed_copies(found: _Range, plan: _Plan, dtype: np.dtype[Any]) -> bool:
+    """A block of b columns finds at most b copies of a singular value: b or more equal ones are suspect.
+
+    Only above the cut: when the last value kept is one of them, further copies would change nothing.
+    """
+    close, b = (1e-3 if dtype == np.float32 else 1e-6), plan.block_size
+    kept = found.values[: plan.rank]
+    above = kept[kept > kept[-1] * (1 + close)]
+    first, last = above[: max(0, len(above) - b + 1)], above[b - 1 :]
+    return bool((first - last <= close * last).any())
+
+
+def _compressed(run: _Run, found: _Range, rank: int) -> _Range:
+    """The `rank` leading singular triplets as the whole range: M'U = V s."""
+    U, s, V = _leading(run, found, rank)
+    append, empty = run.seam.append, run.empty
+    return _Range(append(empty(len(U), 0), U), append(empty(len(V), 0), V), np.diag(s), found.rounds)
+
+
+def _leading(run: _Run, found: _Range, rank: int) -> tuple[Block, Host, Block]:
+    """M'Q = P K and K = B s A' give QQ'M = (Q A) s (P B)'."""
+    B, s, At = found.triplets
+    if len(s) < rank:
+        raise ArgumentError(f"only {len(s)} independent directions found for rank {rank}; leave refill on")
+    return run.seam.span(found.Q, At[:rank].T), s[:rank], run.seam.span(found.P, B[:, :rank])
+
+
+def _triplets(run: _Run, found: _Range, rank: int) -> SVD:
+    U, s, V = _leading(run, found, rank)
+    signs = run.seam.signs(U).astype(run.dtype)
+    values = (s / (run.scale or 1.0)).astype(run.dtype)
+    return SVD(U * signs, values, (V * signs).T, found.rounds)

@@ -1,0 +1,243 @@
+"""The operators that hold something: an array, two functions, or only a shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.linalg import LinearOperator
+
+from fastgrl import kernels
+from fastgrl.checks import (
+    Array,
+    Dtype,
+    Shape,
+    checked_dtype,
+    checked_shape,
+    common_dtype,
+    finite_array,
+    real_dtype,
+    size,
+)
+from fastgrl.errors import DtypeError, FastgrlError, ShapeError
+from fastgrl.linalg import seam_of
+from fastgrl.operators import Operator, as_operator, settle
+
+_FLOAT64 = np.dtype(np.float64)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Matrix(Operator):
+    """A dense array or a SciPy sparse array, with its rows scaled if asked: `diag(row_scale) a`.
+
+    A sparse array whose stored values are all 1 keeps its pattern only, so that the transition matrix
+    D⁻¹A needs no second copy of the graph: `Matrix(pattern, row_scale=1 / degrees)`.
+
+    >>> fg.Matrix(scipy.sparse.csr_array([[0, 1], [1, 1]]), row_scale=np.array([1.0, 0.5])) @ np.ones((2, 1))
+    array([[1.], [1.]])
+    """
+
+    a: Any
+    row_scale: Array | None = None
+    name: str = "A"
+
+    def __post_init__(self) -> None:
+        a: Any = kernels.csr_from_scipy(self.a) if sp.issparse(self.a) else self.a
+        if not isinstance(a, kernels.CSR):
+            a = finite_array(a, "matrix", ndim=2)
+        d = None if self.row_scale is None else finite_array(self.row_scale, "row_scale", ndim=1)
+        if d is not None and len(d) != a.shape[0]:
+            raise ShapeError(f"row_scale has {len(d)} values for a {size(a.shape)} matrix")
+        numbers = (a.values if isinstance(a, kernels.CSR) else a, d)
+        dtype = common_dtype("the matrix and its row_scale", *(x.dtype for x in numbers if x is not None))
+        formula = self.name if d is None else f"diag(d) {self.name}"
+        settle(self, a=a, row_scale=d, shape=a.shape, dtype=dtype, formula=formula)
+
+    def _multiply(self, X: Any) -> Any:
+        if isinstance(self.a, kernels.CSR):
+            return kernels.multiply(self.a, X, row_scale=self.row_scale)
+        Y = seam_of(X).matmul(self.a, X)
+        return Y if self.row_scale is None else self.row_scale[:, None] * Y
+
+    @property
+    def T(self) -> Operator:
+        a = self.a.transposed if isinstance(self.a, kernels.CSR) else self.a.T
+        transposed = Matrix(a, name=self.name if a is self.a else _prime(self.name))
+        return transposed if self.row_scale is None else transposed @ Diagonal(self.row_scale)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Function(Operator):
+    """The paper's f and t∘f: a matrix given by two functions on blocks, `X ↦ M X` and `X ↦ M'X`.
+
+    >>> shift = fg.Function((3, 3), lambda X: np.roll(X, 1, axis=0), lambda X: np.roll(X, -1, axis=0))
+    >>> (shift @ np.arange(3.0)[:, None]).ravel()
+    array([2., 0., 1.])
+    """
+
+    shape: Shape
+    forward: Callable[[Any], Any]
+    backward: Callable[[Any], Any]
+    dtype: Dtype = _FLOAT64
+    name: str = "f"
+
+    def __post_init__(self) -> None:
+        shape, dtype = checked_shape(self.shape), checked_dtype(self.dtype)
+        settle(self, shape=shape, dtype=dtype, formula=self.name)
+
+    def _multiply(self, X: Any) -> Any:
+        Y = np.asarray(self.forward(X))
+        if Y.shape != (self.shape[0], X.shape[1]):
+            raise ShapeError(
+                f"the product of {self!r} with a {size(X.shape)} block must be "
+                f"{self.shape[0]}×{X.shape[1]}, but its function returned {size(Y.shape) or 'a scalar'}"
+            )
+        if Y.dtype.kind not in "buif":
+            raise DtypeError(f"the product of {self!r} must be real, but its function returned {Y.dtype}")
+        return Y.astype(X.dtype, copy=False)
+
+    @property
+    def T(self) -> Operator:
+        return Function(
+            (self.shape[1], self.shape[0]), self.backward, self.forward, self.dtype, _prime(self.name)
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ones(Operator):
+    """1 1', every entry one.
+
+    >>> fg.Ones((2, 3)) @ np.array([[1.0], [2.0], [3.0]])
+    array([[6.], [6.]])
+    """
+
+    shape: Shape
+    dtype: Dtype = None
+
+    def __post_init__(self) -> None:
+        settle(self, shape=checked_shape(self.shape), dtype=checked_dtype(self.dtype), formula="11'")
+
+    def _multiply(self, X: Any) -> Any:
+        seam = seam_of(X)
+        return seam.repeat_row(self.shape[0], seam.column_sums(X), X)
+
+    @property
+    def T(self) -> Operator:
+        return Ones(self.shape[::-1], self.dtype)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LowRank(Operator):
+    """U V' for tall U and V.
+
+    >>> fg.LowRank(np.ones((2, 1)), np.array([[1.0], [2.0]])) @ np.eye(2)
+    array([[1., 2.], [1., 2.]])
+    """
+
+    U: Any
+    V: Any
+
+    def __post_init__(self) -> None:
+        U, V = finite_array(self.U, "U", ndim=2), finite_array(self.V, "V", ndim=2)
+        if U.shape[1] != V.shape[1]:
+            raise ShapeError(f"U V' needs equally many columns, got U {size(U.shape)} and V {size(V.shape)}")
+        dtype = common_dtype("U and V", U.dtype, V.dtype)
+        settle(self, U=U, V=V, shape=(len(U), len(V)), dtype=dtype, formula="UV'")
+
+    def _multiply(self, X: Any) -> Any:
+        seam = seam_of(X)
+        coefficients = seam.cross(self.V, X).astype(np.result_type(self.V, X), copy=False)
+        return seam.matmul(self.U, coefficients)
+
+    @property
+    def T(self) -> Operator:
+        return LowRank(self.V, self.U)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Diagonal(Operator):
+    """diag(d).
+
+    >>> fg.Diagonal(np.array([2.0, 3.0])) @ np.ones((2, 1))
+    array([[2.], [3.]])
+    """
+
+    d: Any
+
+    def __post_init__(self) -> None:
+        d = finite_array(self.d, "d", ndim=1)
+        settle(self, d=d, shape=(len(d), len(d)), dtype=d.dtype, formula="diag(d)")
+
+    def _multiply(self, X: Any) -> Any:
+        return self.d[:, None] * X
+
+    @property
+    def T(self) -> Operator:
+        return self
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Identity(Operator):
+    """I, of n rows.
+
+    >>> fg.Identity(2) @ np.array([[1.0], [2.0]])
+    array([[1.], [2.]])
+    """
+
+    n: int
+    dtype: Dtype = None
+
+    def __post_init__(self) -> None:
+        shape, dtype = checked_shape((self.n, self.n)), checked_dtype(self.dtype)
+        settle(self, shape=shape, dtype=dtype, formula="I")
+
+    def _multiply(self, X: Any) -> Any:
+        return X
+
+    @property
+    def T(self) -> Operator:
+        return self
+
+
+@as_operator.register(np.ndarray)
+@as_operator.register(sp.sparray)
+@as_operator.register(sp.spmatrix)
+def _from_array(matrix: Any) -> Operator:
+    return Matrix(matrix)
+
+
+@as_operator.register
+def _from_linear_operator(matrix: LinearOperator) -> Operator:
+    return Function(matrix.shape, matrix.matmat, _rmatmat(matrix), real_dtype(matrix.dtype), "L")
+
+
+_refuse = as_operator.dispatch(object)
+
+
+@as_operator.register(object)
+def _from_products(matrix: Any) -> Operator:
+    try:
+        shape, dot, transposed_dot = matrix.shape, matrix.dot, matrix.T.dot
+    except AttributeError:
+        return _refuse(matrix)
+    return Function(shape, dot, transposed_dot, real_dtype(getattr(matrix, "dtype", None)), "L")
+
+
+def _rmatmat(operator: Any) -> Callable[[Any], Any]:
+    def backward(X: Any) -> Any:
+        try:
+            return operator.rmatmat(X)
+        except (NotImplementedError, TypeError) as error:
+            raise FastgrlError(
+                f"the {size(operator.shape)} LinearOperator has no product with its transpose: "
+                f"give it rmatvec or rmatmat ({error or type(error).__name__})"
+            ) from error
+
+    return backward
+
+
+def _prime(name: str) -> str:
+    return name[:-1] if name.endswith("'") else name + "'"

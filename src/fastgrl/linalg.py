@@ -1,0 +1,333 @@
+"""The seam: the few dense primitives that `fsvd` and the operators need, one value per array library.
+
+A *block* is a tall dense array, a *basis* a growing set of orthonormal columns. Everything small
+(k×k) is a float64 NumPy array on the host.
+
+The same seed gives the same bits for any number of threads or workers, because nothing depends on them:
+rows are cut into chunks of 4096, each chunk has its own random stream and its own matrix product, and
+float64 Grams of chunks are summed in one fixed binary tree over chunk numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastgrl.errors import DtypeError
+from fastgrl.parallel import parallel_map
+
+CHUNK_ROWS = 4096
+
+# Below this many multiply-adds a dense pass takes less time than waking a thread.
+_WORTH_A_THREAD = 4_000_000
+
+Array = NDArray[Any]
+Host = NDArray[np.floating[Any]]
+Block = Any
+Basis = Any
+
+
+@dataclass(frozen=True)
+class Seam:
+    """What an array library must offer; `Q` is a basis, `Y` a block, capitals otherwise k×k on the host."""
+
+    random: Callable[..., Block]  # (rows, columns, dtype, seed, stream): standard normal numbers
+    basis: Callable[..., Basis]  # (rows, capacity, dtype): no columns yet
+    append: Callable[[Basis, Block], Basis]
+    columns: Callable[[Basis, int, int], Block]
+    grams: Callable[[Basis, Block], Host]  # [Q, Y]'Y
+    combine: Callable[..., Block]  # (Q, C, Y, D): Q C + Y D
+    span: Callable[[Basis, Host], Block]  # Q C
+    cross: Callable[[Block, Block], Host]  # X'Y
+    times: Callable[[Block, Host], Block]  # Y D
+    matmul: Callable[[Any, Block], Block]  # a dense matrix times a block
+    column_sums: Callable[[Block], Host]
+    repeat_row: Callable[[int, Host, Block], Block]  # 1 row', of the block's kind
+    stack_rows: Callable[[Sequence[Block]], Block]
+    peak: Callable[[Block], float]  # largest absolute entry
+    signs: Callable[[Block], Host]  # sign of each column's largest entry
+    sync: Callable[[Block], Block]  # the block must exist now
+    to_host: Callable[[Block], Array]
+
+
+def chunk_bounds(rows: int) -> list[tuple[int, int]]:
+    """The row plan: `(begin, end)` of every chunk.
+
+    >>> chunk_bounds(5000)
+    [(0, 4096), (4096, 5000)]
+    """
+    return [(begin, min(begin + CHUNK_ROWS, rows)) for begin in range(0, rows, CHUNK_ROWS)]
+
+
+def tree_sum(terms: Sequence[Host]) -> Host:
+    """Sum neighbours, then neighbours of those: the order depends on the number of terms alone.
+
+    >>> float(tree_sum([np.float64(1), np.float64(2), np.float64(3)]))
+    6.0
+    """
+    level = list(terms)
+    while len(level) > 1:
+        pairs = [a + b for a, b in zip(level[::2], level[1::2], strict=False)]
+        level = pairs + level[len(pairs) * 2 :]
+    return level[0]
+
+
+def sum_over_chunks(term: Callable[[int, int], Host], rows: int, work: int) -> Host:
+    """`tree_sum` of `term(begin, end)` over all chunks, a few terms in memory at a time.
+
+    A thread takes an aligned group of 2^j chunks and sums that subtree alone: the same tree, so the
+    same bits, whatever j is.
+    """
+    bounds = chunk_bounds(rows)
+    size = _group_size(len(bounds), work)
+    groups = [bounds[i : i + size] for i in range(0, len(bounds), size)]
+    return tree_sum(parallel_map(lambda group: tree_sum([term(*chunk) for chunk in group]), groups))
+
+
+def map_chunks(function: Callable[[int, int], None], rows: int, work: int) -> None:
+    """`function(begin, end)` for every chunk, in parallel when `work` multiply-adds are worth it."""
+    bounds = chunk_bounds(rows)
+    size = _group_size(len(bounds), work)
+    groups = [bounds[i : i + size] for i in range(0, len(bounds), size)]
+
+    def run(group: list[tuple[int, int]]) -> None:
+        for chunk in group:
+            function(*chunk)
+
+    parallel_map(run, groups)
+
+
+def _group_size(chunks: int, work: int) -> int:
+    """A power of two: all chunks when threads are not worth waking, at most 8 otherwise."""
+    if work < _WORTH_A_THREAD:
+        return 1 << max(0, chunks - 1).bit_length()
+    return min(8, 1 << max(0, (chunks // 16)).bit_length())
+
+
+@dataclass(frozen=True, eq=False)
+class NumpyBasis:
+    """The first `columns` columns of a preallocated array."""
+
+    array: Array
+    columns: int
+
+    @property
+    def filled(self) -> Array:
+        """The orthonormal columns, without a copy."""
+        return self.array[:, : self.columns]
+
+
+def _random(rows: int, columns: int, dtype: Any, seed: int, stream: int) -> Array:
+    """Standard normal numbers; chunk c draws from Philox(key=(seed, c), counter=stream)."""
+    block = np.empty((rows, columns), dtype)
+
+    def fill(begin: int, end: int) -> None:
+        bits = np.random.Philox(key=[seed, begin // CHUNK_ROWS], counter=[0, 0, 0, stream])
+        np.random.Generator(bits).standard_normal(dtype=block.dtype.type, out=block[begin:end])
+
+    map_chunks(fill, rows, 8 * block.size)
+    return block
+
+
+def _append(basis: NumpyBasis, block: Array) -> NumpyBasis:
+    total = basis.columns + block.shape[1]
+    array = basis.array
+    if total > array.shape[1]:
+        array = np.empty((array.shape[0], max(total, 2 * array.shape[1])), array.dtype)
+        array[:, : basis.columns] = basis.filled
+    array[:, basis.columns : total] = block
+    return NumpyBasis(array, total)
+
+
+def _grams(basis: NumpyBasis, Y: Array) -> Host:
+    Q = basis.filled
+
+    def term(begin: int, end: int) -> Host:
+        y = Y[begin:end].astype(np.float64, copy=False)
+        return np.concatenate([Q[begin:end].astype(np.float64, copy=False).T @ y, y.T @ y])
+
+    return sum_over_chunks(term, Y.shape[0], Y.size * (Q.shape[1] + Y.shape[1]))
+
+
+def _cross(X: Array, Y: Array) -> Host:
+    def term(begin: int, end: int) -> Host:
+        y = Y[begin:end].astype(np.float64, copy=False)
+        return X[begin:end].astype(np.float64, copy=False).T @ y
+
+    return sum_over_chunks(term, Y.shape[0], Y.size * X.shape[1])
+
+
+def _combine(basis: NumpyBasis, C: Host, Y: Array, D: Host) -> Array:
+    Q = basis.filled
+    C, D = C.astype(Y.dtype, copy=False), D.astype(Y.dtype, copy=False)
+    out = np.empty((Y.shape[0], D.shape[1]), Y.dtype)
+
+    def rows(begin: int, end: int) -> None:
+        np.matmul(Y[begin:end], D, out=out[begin:end])
+        if Q.shape[1]:
+            out[begin:end] += Q[begin:end] @ C
+
+    map_chunks(rows, out.shape[0], out.size * (Q.shape[1] + Y.shape[1]))
+    return out
+
+
+def _matmul(a: Array, X: Array) -> Array:
+    out = np.empty((a.shape[0], X.shape[1]), np.result_type(a, X))
+
+    def rows(begin: int, end: int) -> None:
+        np.matmul(a[begin:end], X, out=out[begin:end])
+
+    map_chunks(rows, out.shape[0], a.size * X.shape[1])
+    return out
+
+
+def _column_sums(X: Array) -> Host:
+    if not X.shape[0]:
+        return np.zeros(X.shape[1])
+    return sum_over_chunks(lambda begin, end: X[begin:end].sum(0, dtype=np.float64), X.shape[0], X.size)
+
+
+def _repeat_row(rows: int, row: Host, like: Array) -> Array:
+    return np.repeat(row.astype(like.dtype, copy=False)[None], rows, axis=0)
+
+
+def _peak(Y: Array) -> float:
+    return float(max(Y.max(initial=0.0), -Y.min(initial=0.0)))
+
+
+def _signs(U: Array) -> Host:
+    """±1: the sign of the entry of largest absolute value in each column, plus if both signs have it."""
+    return np.where(U.max(0) < -U.min(0), -1.0, 1.0)
+
+
+NUMPY = Seam(
+    random=_random,
+    basis=lambda rows, capacity, dtype: NumpyBasis(np.empty((rows, capacity), dtype), 0),
+    append=_append,
+    columns=lambda basis, begin, end: np.ascontiguousarray(basis.array[:, begin:end]),
+    grams=_grams,
+    combine=_combine,
+    span=lambda basis, C: _matmul(basis.filled, C.astype(basis.array.dtype, copy=False)),
+    cross=_cross,
+    times=lambda Y, D: _matmul(Y, D.astype(Y.dtype, copy=False)),
+    matmul=_matmul,
+    column_sums=_column_sums,
+    repeat_row=_repeat_row,
+    stack_rows=lambda blocks: np.concatenate(blocks, axis=0),
+    peak=_peak,
+    signs=_signs,
+    sync=lambda block: block,
+    to_host=np.asarray,
+)
+
+_seams: dict[type, Seam] = {np.ndarray: NUMPY}
+
+
+def register_seam(array_type: type, seam: Seam) -> None:
+    """Make blocks of `array_type` go through `seam`."""
+    _seams[array_type] = seam
+
+
+def seam_of(block: Any) -> Seam:
+    """The seam of an array."""
+    for kind in type(block).__mro__:
+        if kind in _seams:
+            return _seams[kind]
+    raise DtypeError(f"blocks of type {type(block).__name__} are not supported; use a NumPy array")
+
+
+# How much of a column must be left after projection: below _SAFE its square drowns in float64 rounding,
+# and below _LOST times the dtype's eps it is rounding itself.
+_SAFE = 1e-4
+_LOST = 32.0
+# A first round that magnifies by no more than this leaves nothing for a second one to mend.
+_STEADY = 10.0
+
+
+def orthonormalise(
+    seam: Seam, Y: Block, basis: Basis, *, width: int, fresh: Callable[[int], Block] | None
+) -> tuple[Block, Host]:
+    """`width` orthonormal columns, orthogonal to the basis Q, that span Y as far as it is independent of Q.
+
+    Returns `(B, K)` with `Y = [Q, B] K`. Block Gram-Schmidt: a round takes one Gram of `[Q, Y]` against
+    `Y` and one combination; the Gram of the remainder follows by Pythagoras. A second round follows
+    unless the first could not magnify rounding. Columns that turn out to depend on Q or on each other
+    are replaced by `fresh(count)` random ones, or dropped when `fresh` is None.
+    """
+    G = seam.grams(basis, Y)
+    if not np.isfinite(G).all():
+        raise FloatingPointError("the block contains NaN or Inf, or its squares overflow")
+    C, G = np.split(G, [basis.columns])
+    size = np.sqrt(np.diag(G))
+    L = _cholesky(G - C.T @ C, size) if width == Y.shape[1] else None
+    if L is None:
+        return _orthonormalise_carefully(seam, Y, basis, width=width, fresh=fresh, size=size.max(initial=0))
+    B, R, magnified = _without(seam, Y, basis, C, L)
+    if magnified <= _STEADY:
+        return B, np.concatenate([C, R])
+    C2, G = np.split(seam.grams(basis, B), [basis.columns])
+    B, R2, _ = _without(seam, B, basis, C2, np.linalg.cholesky(G - C2.T @ C2))
+    return B, np.concatenate([C + C2 @ R, R2 @ R])
+
+
+def _without(seam: Seam, Y: Block, basis: Basis, C: Host, L: Host) -> tuple[Block, Host, float]:
+    """(Y - Q C) R⁻¹ for R = L', R itself, and how much the combination magnifies a column's rounding."""
+    inverse = np.linalg.inv(L.T)
+    sizes = np.sqrt((C**2).sum(0) + (L.T**2).sum(0))
+    return (
+        seam.combine(basis, -C @ inverse, Y, inverse),
+        L.T,
+        float(np.linalg.norm(sizes[:, None] * inverse, 2)),
+    )
+
+
+def _cholesky(S: Host, size: Host) -> Host | None:
+    """Lower factor of S, or None when a remainder is too small beside its column's size to trust."""
+    if not (size > 0).all():
+        return None
+    try:
+        L = np.linalg.cholesky(S / np.outer(size, size))
+    except np.linalg.LinAlgError:
+        return None
+    return L * size[:, None] if np.diag(L).min(initial=1.0) > _SAFE else None
+
+
+def _orthonormalise_carefully(
+    seam: Seam, Y: Block, basis: Basis, *, width: int, fresh: Callable[[int], Block] | None, size: float
+) -> tuple[Block, Host]:
+    """As `orthonormalise`, for blocks that are dependent or nearly so: strongest directions first."""
+    before, wanted, original = basis, width, Y
+    floor = (_LOST * np.finfo(Y.dtype).eps * size) ** 2
+    while wanted and Y.shape[1]:
+        Y = _project(seam, _project(seam, Y, basis), basis)
+        energies, W = np.linalg.eigh(seam.cross(Y, Y))
+        energies, W = energies[::-1], W[:, ::-1]
+        strong = int((energies > max(floor, _SAFE**2 * energies[0])).sum())
+        if not strong:
+            break
+        kept = min(strong, wanted)
+        basis = _append_well_conditioned(seam, seam.times(Y, W[:, :kept] / np.sqrt(energies[:kept])), basis)
+        Y, wanted = seam.times(Y, W[:, kept:]), wanted - kept
+    if wanted and fresh is not None:
+        basis = _append_well_conditioned(seam, fresh(wanted), basis)
+    B = seam.columns(basis, before.columns, basis.columns)
+    return B, np.concatenate([seam.grams(before, original)[: before.columns], seam.cross(B, original)])
+
+
+def _project(seam: Seam, Y: Block, basis: Basis) -> Block:
+    """Y - Q Q'Y."""
+    if not basis.columns:
+        return Y
+    C = seam.grams(basis, Y)[: basis.columns]
+    return seam.combine(basis, -C, Y, np.eye(Y.shape[1]))
+
+
+def _append_well_conditioned(seam: Seam, Y: Block, basis: Basis) -> Basis:
+    for _ in range(2):
+        Y = _project(seam, Y, basis)
+        Y = seam.times(Y, np.linalg.inv(np.linalg.cholesky(seam.cross(Y, Y)).T))
+    return seam.append(basis, Y)
