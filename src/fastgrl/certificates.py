@@ -64,10 +64,10 @@ class Certificate:
         verdict = "nothing larger was found" if self.complete else "LARGER ONES WERE MISSED: raise n_iter"
         lines = {
             "captured energy": f"{100 * self.captured:.4f} % ± {100 * self.captured_error:.4f}",
-            "left over": f"{self.residual_norm:.4g} ± {self.residual_norm_error:.2g} of {self.norm:.4g} (Frobenius)",
+            "left over": f"{self.residual_norm:.4g} ± {self.residual_norm_error:.2g} of {self.norm:.4g}",
             "worst residual": f"{worst:.1e} of the largest singular value",
-            "gap at the cut": f"{self.gap:.4g}: {self.s[-1]:.4g} is the last kept, {self.next_value:.4g} follows",
-            "complete": f"{verdict}",
+            "gap at the cut": f"{self.gap:.4g} ({self.s[-1]:.4g} is kept, {self.next_value:.4g} follows)",
+            "complete": verdict,
             "orthogonality": f"{self.orthogonality:.1e} off",
         }
         return "\n".join(f"{name:<17}{text}" for name, text in lines.items())

@@ -240,12 +240,12 @@ def seam_of(block: Any) -> Seam:
     raise DtypeError(f"blocks of type {type(block).__name__} are not supported; use a NumPy array")
 
 
-# How much of a column must be left after projection: below _SAFE its square drowns in float64 rounding,
-# and below _LOST times the dtype's eps it is rounding itself.
-_SAFE = 1e-4
+# What is left of a column after projection is rounding, and no direction, below this many eps.
 _LOST = 32.0
-# A first round that magnifies by no more than this leaves nothing for a second one to mend.
-_STEADY = 10.0
+# Departures from orthonormality below this many eps, measured, are not worth another pass.
+_ORTHONORMAL = 8.0
+# A round squares what it magnifies: beyond this the Gram of the remainder cannot be had by Pythagoras.
+_LARGEST_GROWTH = 1e4
 
 
 def orthonormalise(
@@ -253,47 +253,48 @@ def orthonormalise(
 ) -> tuple[Block, Host]:
     """`width` orthonormal columns, orthogonal to the basis Q, that span Y as far as it is independent of Q.
 
-    Returns `(B, K)` with `Y = [Q, B] K`. Block Gram-Schmidt: a round takes one Gram of `[Q, Y]` against
-    `Y` and one combination; the Gram of the remainder follows by Pythagoras. A second round follows
-    unless the first could not magnify rounding. Columns that turn out to depend on Q or on each other
-    are replaced by `fresh(count)` random ones, or dropped when `fresh` is None.
+    Returns `(B, K)` with `Y = [Q, B] K`. Two rounds of block Gram-Schmidt, each of one Gram of `[Q, Y]`
+    against `Y` and one combination; the Gram of the remainder follows by Pythagoras, and the second
+    combination is left out when the second Gram finds nothing to mend. Columns that turn out to depend
+    on Q or on each other are replaced by `fresh(count)` random ones, or dropped when `fresh` is None.
     """
-    G = seam.grams(basis, Y)
+    eps = float(np.finfo(Y.dtype).eps)
+    C, G = _split_grams(seam, basis, Y)
     if not np.isfinite(G).all():
         raise FloatingPointError("the block contains NaN or Inf, or its squares overflow")
-    C, G = np.split(G, [basis.columns])
     size = np.sqrt(np.diag(G))
-    L = _cholesky(G - C.T @ C, size) if width == Y.shape[1] else None
-    if L is None:
+    R = _triangular(C, G, size, growth=min(_LARGEST_GROWTH, 0.1 / np.sqrt(eps)))
+    if R is None or width < Y.shape[1]:
         return _orthonormalise_carefully(seam, Y, basis, width=width, fresh=fresh, size=size.max(initial=0))
-    B, R, magnified = _without(seam, Y, basis, C, L)
-    if magnified <= _STEADY:
+    B = _without(seam, Y, basis, C, R)
+    C2, G2 = _split_grams(seam, basis, B)
+    if max(np.linalg.norm(C2), np.linalg.norm(G2 - np.eye(width))) <= _ORTHONORMAL * eps:
         return B, np.concatenate([C, R])
-    C2, G = np.split(seam.grams(basis, B), [basis.columns])
-    B, R2, _ = _without(seam, B, basis, C2, np.linalg.cholesky(G - C2.T @ C2))
-    return B, np.concatenate([C + C2 @ R, R2 @ R])
+    R2 = np.linalg.cholesky(G2 - C2.T @ C2).T
+    return _without(seam, B, basis, C2, R2), np.concatenate([C + C2 @ R, R2 @ R])
 
 
-def _without(seam: Seam, Y: Block, basis: Basis, C: Host, L: Host) -> tuple[Block, Host, float]:
-    """(Y - Q C) R⁻¹ for R = L', R itself, and how much the combination magnifies a column's rounding."""
-    inverse = np.linalg.inv(L.T)
-    sizes = np.sqrt((C**2).sum(0) + (L.T**2).sum(0))
-    return (
-        seam.combine(basis, -C @ inverse, Y, inverse),
-        L.T,
-        float(np.linalg.norm(sizes[:, None] * inverse, 2)),
-    )
+def _split_grams(seam: Seam, basis: Basis, Y: Block) -> tuple[Host, Host]:
+    """Q'Y and Y'Y."""
+    both = seam.grams(basis, Y)
+    return both[: basis.columns], both[basis.columns :]
 
 
-def _cholesky(S: Host, size: Host) -> Host | None:
-    """Lower factor of S, or None when a remainder is too small beside its column's size to trust."""
+def _without(seam: Seam, Y: Block, basis: Basis, C: Host, R: Host) -> Block:
+    """(Y - Q C) R⁻¹."""
+    inverse = np.linalg.inv(R)
+    return seam.combine(basis, -C @ inverse, Y, inverse)
+
+
+def _triangular(C: Host, G: Host, size: Host, *, growth: float) -> Host | None:
+    """R with R'R = G - C'C, or None when R⁻¹ would magnify columns of that size by more than `growth`."""
     if not (size > 0).all():
         return None
     try:
-        L = np.linalg.cholesky(S / np.outer(size, size))
+        L = np.linalg.cholesky((G - C.T @ C) / np.outer(size, size))
     except np.linalg.LinAlgError:
         return None
-    return L * size[:, None] if np.diag(L).min(initial=1.0) > _SAFE else None
+    return L.T * size if np.linalg.norm(np.linalg.inv(L), 2) <= growth else None
 
 
 def _orthonormalise_carefully(
@@ -306,7 +307,7 @@ def _orthonormalise_carefully(
         Y = _project(seam, _project(seam, Y, basis), basis)
         energies, W = np.linalg.eigh(seam.cross(Y, Y))
         energies, W = energies[::-1], W[:, ::-1]
-        strong = int((energies > max(floor, _SAFE**2 * energies[0])).sum())
+        strong = int((energies > max(floor, energies[0] / _LARGEST_GROWTH**2)).sum())
         if not strong:
             break
         kept = min(strong, wanted)
