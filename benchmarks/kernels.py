@@ -1,4 +1,4 @@
-"""How fast is a sparse matrix times a dense block, beside SciPy, MKL and torch, and beside the memory?
+"""How fast a sparse matrix times a dense block is, beside SciPy, MKL and torch, and beside a memory copy.
 
     python benchmarks/kernels.py [--largest 1e7] [--quick]
 
@@ -10,6 +10,7 @@ non-zero; the others always read values. The largest graph takes about 10 GB of 
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ Block = NDArray[np.float32]
 SIZES = ((18_000, 100_000, 7), (500_000, 5_000_000, 5), (2_000_000, 50_000_000, 3))
 COLUMNS = (16, 32, 64, 200)
 OURS, PEERS = ("pattern", "values"), ("scipy", "mkl", "torch")
-RATIOS = tuple((peer, ours) for peer in ("scipy", "mkl") for ours in OURS)
+RATIOS = tuple(itertools.product(("scipy", "mkl"), OURS))
 CHECKED_ROWS = 1000
 
 
@@ -129,10 +130,10 @@ def _cell(number: float | None) -> str:
 
 
 def titles() -> str:
-    ratios = [f"{peer[0]}/{ours}" for peer, ours in RATIOS]
+    ratios = [f"{peer}/{ours[:3]}" for peer, ours in RATIOS]
     groups = [(*OURS, *PEERS), ratios, OURS, ["noise"]]
     heads = [("milliseconds", 5), ("SciPy, MKL / ours", 4), ("ours, GB/s", 2), ("med/best", 1)]
-    above = " |".join(f"{text:^{9 * width}}" for text, width in heads)
+    above = " |".join(f"{text:>{9 * width}}" for text, width in heads)
     below = " |".join("".join(f"{name:>9}" for name in group) for group in groups)
     return f"     |{above}\n   k |{below}"
 
@@ -157,7 +158,7 @@ def table(num_nodes: int, num_edges: int, rounds: int) -> Iterator[Cell]:
 
 def print_worst(cells: list[Cell]) -> None:
     print()
-    for peer, ours in RATIOS:
+    for peer, ours in itertools.product(PEERS, OURS):
         ratios = [ratio for cell in cells if (ratio := cell.ratio(peer, ours)) is not None]
         if ratios:
             print(f"worst {peer} / fastgrl with {ours}: {min(ratios):.2f}")

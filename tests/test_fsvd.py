@@ -25,7 +25,7 @@ def spectral_error(a: np.ndarray, svd: fg.SVD) -> float:
 
 
 def lapack_ratios(a: np.ndarray, svd: fg.SVD) -> list[float]:
-    """‖A−USV'‖/(‖A‖ max(m,n) ulp), ‖I−U'U‖/(m ulp), ‖I−V'V‖/(n ulp), 1-norms, as LAPACK's tests print them."""
+    """‖A−USV'‖/(‖A‖ max(m,n) ulp), ‖I−U'U‖/(m ulp), ‖I−V'V‖/(n ulp), as LAPACK's tests print them."""
     U, s, Vt = svd
     (m, n), ulp = a.shape, np.finfo(a.dtype).eps
     size = max(np.linalg.norm(a, 1), np.finfo(a.dtype).tiny)
@@ -387,8 +387,7 @@ def test_nan_and_inf_from_a_product_are_reported_by_its_name(method, bad, check,
     forward = (lambda X: poisoned(a @ X)) if side == "M X" else (lambda X: a @ X)
     backward = (lambda X: poisoned(a.T @ X)) if side == "M'X" else (lambda X: a.T @ X)
     op = fg.Function(a.shape, forward, backward)
-    with warnings.catch_warnings(), pytest.raises(NotFiniteError, match=f"product {side}"):
-        warnings.simplefilter("error")
+    with pytest.raises(NotFiniteError, match=f"product {side}"):
         fg.fsvd(op, 3, method=method, check=check)
 
 

@@ -114,7 +114,7 @@ def _measure(
     energy, error = float(samples.mean()), float(samples.std(ddof=1) / math.sqrt(n_probes))
     # ‖M‖² = ‖UΣV'‖² + 2⟨UΣV', M − UΣV'⟩ + ‖M − UΣV'‖², and only the last term is estimated.
     known = float((s.astype(np.float64) * (2 * np.diag(NUMPY.cross(U, MV)) - s)).sum())
-    total = max(known + energy, np.finfo(np.float64).tiny)
+    total = max(known + energy, np.finfo(np.float64).tiny ** 0.25)
     following = fsvd(rest, 1, block_size=n_probes, n_iter=n_iter, seed=seed + 1, check=False)
     eye = np.eye(len(s))
     return Certificate(
@@ -126,7 +126,7 @@ def _measure(
         captured_error=abs(known) * error / total**2,
         residual_norm=math.sqrt(energy) / scale,
         residual_norm_error=error / (2 * math.sqrt(energy)) / scale if energy else 0.0,
-        norm=math.sqrt(total) / scale,
+        norm=math.sqrt(max(0.0, known + energy)) / scale,
         next_value=float(following.s[0]) / scale,
     )
 

@@ -42,7 +42,7 @@ class Matrix(Operator):
 
     a: Any
     row_scale: Array | None = None
-    name: str = "A"
+    name: str | None = None
 
     def __post_init__(self) -> None:
         a: Any = kernels.csr_from_scipy(self.a) if sp.issparse(self.a) else self.a
@@ -53,7 +53,7 @@ class Matrix(Operator):
             raise ShapeError(f"row_scale has {len(d)} values for a {size(a.shape)} matrix")
         numbers = (a.values if isinstance(a, kernels.CSR) else a, d)
         dtype = common_dtype("the matrix and its row_scale", *(x.dtype for x in numbers if x is not None))
-        formula = self.name if d is None else f"diag(d) {self.name}"
+        formula = self.name or ("A" if d is None else "(diag(d) A)")
         settle(self, a=a, row_scale=d, shape=a.shape, dtype=dtype, formula=formula)
 
     def _multiply(self, X: Any) -> Any:
@@ -65,7 +65,8 @@ class Matrix(Operator):
     @property
     def T(self) -> Operator:
         a = self.a.transposed if isinstance(self.a, kernels.CSR) else self.a.T
-        transposed = Matrix(a, name=self.name if a is self.a else _prime(self.name))
+        name = self.formula if self.row_scale is None else "A"
+        transposed = Matrix(a, name=name if a is self.a else _prime(name))
         return transposed if self.row_scale is None else transposed @ Diagonal(self.row_scale)
 
 

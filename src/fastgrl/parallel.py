@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
@@ -125,35 +125,53 @@ def _pop(unclaimed: list[Item]) -> Item | None:
 def _pool(workers: int) -> ThreadPoolExecutor:
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_pool.cache_clear)
-    return ThreadPoolExecutor(workers, thread_name_prefix="fastgrl")
+    return ThreadPoolExecutor(workers, "fastgrl", initializer=_limit_blas_of_this_thread)
 
 
 _blas_lock = threading.Lock()
 _blas_users = 0
-_blas_limit: object = None
+_blas_threads: list[int] = []
 
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
     """Hold BLAS to one thread inside the body and give the caller's setting back afterwards.
 
-    The setting belongs to the whole process, so overlapping bodies share one limit: the first sets it,
-    the last gives it back.
+    The setting belongs to the whole process, so overlapping bodies on several threads share one limit:
+    the first sets it, the last gives it back.
     """
-    global _blas_users, _blas_limit
+    global _blas_users, _blas_threads
     with _blas_lock:
         _blas_users += 1
         if _blas_users == 1:
-            _blas_limit = _blas_controller().limit(limits=1)
+            _blas_threads = [library.num_threads for library in _blas_libraries()]
+            _set_blas_threads([1] * len(_blas_threads))
     try:
         yield
     finally:
         with _blas_lock:
             _blas_users -= 1
             if _blas_users == 0:
-                _blas_limit.restore_original_limits()  # type: ignore[attr-defined]
+                _set_blas_threads(_blas_threads)
 
 
 @functools.cache
-def _blas_controller() -> ThreadpoolController:
-    return ThreadpoolController().select(user_api="blas")
+def _blas_libraries() -> list[Any]:
+    return list(ThreadpoolController().select(user_api="blas").lib_controllers)
+
+
+def _set_blas_threads(counts: list[int]) -> None:
+    for library, count in zip(_blas_libraries(), counts, strict=True):
+        # Recent threadpoolctl obeys only the thread that set a limit first, but the last user here may
+        # run on another thread than the first.
+        release = getattr(library, "clear_controlling_thread", lambda **_: None)
+        release(force=True)
+        library.set_num_threads(count)
+        release(force=True)
+
+
+def _limit_blas_of_this_thread() -> None:
+    """A BLAS on OpenMP keeps one setting per thread: a thread of the pool needs its own."""
+    for library in _blas_libraries():
+        if getattr(library, "threading_layer", None) == "openmp":
+            library.set_num_threads(1)

@@ -1,0 +1,54 @@
+# What people and CI both run. The first target that needs it makes .venv; nothing else is to be set up.
+SHELL := /bin/bash
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+# Real data and awkward inputs, when they lie beside the checkout.
+ifneq ($(wildcard ../shared/data),)
+export FASTGRL_DATA ?= $(abspath ../shared/data)
+endif
+ifneq ($(wildcard ../shared/badinputs),)
+export FASTGRL_BADINPUTS ?= $(abspath ../shared/badinputs)
+endif
+
+.PHONY: help demo test check slow bench clean
+
+help:
+	@echo "make demo    the SVD of a walk matrix that is never formed, on scikit-learn's digits"
+	@echo "make test    the tests (make slow: those that take minutes)"
+	@echo "make check   style, types, import contracts"
+	@echo "make bench   side-by-side timings against other libraries"
+	@echo "make clean   remove what the others made"
+
+$(STAMP): pyproject.toml CMakeLists.txt src/fastgrl/_kernels.cpp
+	@test -x $(BIN)/python || { echo "making $(VENV) with $(PYTHON)"; $(PYTHON) -m venv $(VENV); }
+	@echo "installing fastgrl into $(VENV) (a minute or two the first time)"
+	@$(PIP) install --quiet --editable '.[dev]' 2> $(VENV)/install.log || { cat $(VENV)/install.log; exit 1; }
+	@touch $@
+
+demo: $(STAMP)
+	@$(BIN)/python examples/digits.py
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+slow: $(STAMP)
+	$(BIN)/python -m pytest -m slow
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(STAMP)
+	@$(PIP) install --quiet torch==2.13.0 && $(PIP) install --quiet sparse_dot_mkl mkl
+	$(BIN)/python benchmarks/kernels.py
+	$(BIN)/python benchmarks/svd.py
+	$(BIN)/python benchmarks/memory.py
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

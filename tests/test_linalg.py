@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastgrl import linalg
+from fastgrl.errors import DtypeError
+from fastgrl.linalg import CHUNK_ROWS, NUMPY, chunk_bounds, orthonormalise, sum_over_chunks, tree_sum
+from fastgrl.parallel import use_threads
+
+
+def block(rows: int, columns: int, dtype: object = np.float64, seed: int = 0) -> np.ndarray:
+    return NUMPY.random(rows, columns, dtype, seed, 0)
+
+
+@given(st.integers(0, 30_000))
+def test_chunks_cover_every_row_once(rows):
+    covered = [row for begin, end in chunk_bounds(rows) for row in (begin, end)]
+    assert covered[:1] == [0][: bool(rows)]
+    assert covered[-1:] == [rows][: bool(rows)]
+    assert covered[1:-1:2] == covered[2::2]
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=70), st.integers(0, 6))
+def test_aligned_groups_sum_to_the_same_bits_as_the_whole_tree(values, level):
+    terms = [np.float64(value) for value in values]
+    size = 2**level
+    groups = [terms[i : i + size] for i in range(0, len(terms), size)]
+    assert tree_sum([tree_sum(group) for group in groups]) == tree_sum(terms)
+
+
+@pytest.mark.parametrize("work", [0, 10**9])
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_the_sum_over_chunks_is_the_tree_over_chunk_numbers(work, threads):
+    X = block(40_000, 3)
+    expected = tree_sum([X[a:b].T @ X[a:b] for a, b in chunk_bounds(len(X))])
+    with use_threads(threads):
+        found = sum_over_chunks(lambda a, b: X[a:b].T @ X[a:b], len(X), work)
+    assert np.array_equal(found, expected)
+
+
+def test_random_chunks_have_streams_of_their_own():
+    X = block(3 * CHUNK_ROWS, 2)
+    assert np.array_equal(X[:CHUNK_ROWS], block(CHUNK_ROWS, 2))
+    pieces = [X[a:b].tobytes() for a, b in chunk_bounds(len(X))]
+    assert len(set(pieces)) == 3
+    others = [NUMPY.random(10, 2, np.float64, seed, stream) for seed, stream in [(0, 1), (1, 0), (1, 1)]]
+    assert len({other.tobytes() for other in [X[:10], *others]}) == 4
+
+
+def test_the_random_stream_is_pinned():
+    expected = np.random.Generator(np.random.Philox(key=[7, 1], counter=[0, 0, 0, 5])).standard_normal(4)
+    assert np.array_equal(NUMPY.random(CHUNK_ROWS + 2, 2, np.float64, 7, 5)[CHUNK_ROWS:].ravel(), expected)
+
+
+def test_random_numbers_are_standard_normal():
+    X = block(20_000, 10)
+    assert abs(X.mean()) < 0.01
+    assert abs(X.std() - 1) < 0.01
+    assert np.abs(X.T @ X / len(X) - np.eye(10)).max() < 0.05
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_grams_are_float64_sums(dtype):
+    X = block(9000, 3, dtype)
+    exact = X.astype(np.float64).T @ X.astype(np.float64)
+    basis = NUMPY.append(NUMPY.basis(9000, 3, dtype), X)
+    G = NUMPY.grams(basis, X[:, :2].copy())
+    assert G.dtype == np.float64
+    assert np.allclose(G[:3], exact[:, :2], rtol=1e-13, atol=1e-11)
+    assert np.allclose(G[3:], exact[:2, :2], rtol=1e-13, atol=1e-11)
+    assert NUMPY.column_sums(X).dtype == np.float64
+
+
+def test_a_basis_grows_beyond_its_capacity():
+    basis = NUMPY.basis(5, 1, np.float64)
+    for i in range(4):
+        basis = NUMPY.append(basis, np.full((5, 1), float(i)))
+    assert np.array_equal(basis.filled, np.tile(np.arange(4.0), (5, 1)))
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.sampled_from([np.float32, np.float64]),
+    st.integers(5, 60),
+    st.integers(0, 6),
+    st.integers(1, 6),
+    st.lists(st.sampled_from([0, 1, 1e-3, 1e-9, 1e-14, 1e8]), min_size=6, max_size=6),
+    st.booleans(),
+    st.integers(0, 50),
+)
+def test_orthonormalise_spans_the_block_whatever_its_condition(dtype, rows, old, new, sizes, repeat, seed):
+    old, new = min(old, rows), min(new, rows)
+    rng = np.random.default_rng(seed)
+    basis = NUMPY.append(
+        NUMPY.basis(rows, old, dtype), np.linalg.qr(rng.standard_normal((rows, old)))[0].astype(dtype)
+    )
+    Y = rng.standard_normal((rows, new)) * sizes[:new] + basis.filled @ rng.standard_normal((old, new))
+    if repeat:
+        Y[:, -1] = Y[:, 0]
+    Y, width, eps = Y.astype(dtype), min(new, rows - old), np.finfo(dtype).eps
+    fresh = lambda columns: rng.standard_normal((rows, columns)).astype(dtype)  # noqa: E731
+    B, K = orthonormalise(NUMPY, Y, basis, width=width, fresh=fresh)
+    both = np.hstack([basis.filled, B]).astype(np.float64)
+    assert B.shape == (rows, width)
+    assert B.dtype == dtype
+    assert np.abs(both.T @ both - np.eye(old + width)).max() < 50 * eps
+    assert np.abs(both @ K - Y).max() <= 200 * eps * max(np.abs(Y).max(), np.finfo(dtype).tiny)
+
+
+def test_without_fresh_columns_dependent_ones_are_dropped():
+    Y = block(50, 4)
+    Y[:, 3] = Y[:, 0] + Y[:, 1]
+    B, K = orthonormalise(NUMPY, Y, NUMPY.basis(50, 0, np.float64), width=4, fresh=None)
+    assert B.shape == (50, 3)
+    assert np.allclose(B @ K, Y)
+
+
+def test_an_unknown_array_type_is_named():
+    with pytest.raises(DtypeError, match="list"):
+        linalg.seam_of([1])
+
+
+def test_a_registered_seam_serves_its_arrays(monkeypatch):
+    class Tensor:
+        pass
+
+    monkeypatch.setattr(linalg, "_seams", dict(linalg._seams))
+    linalg.register_seam(Tensor, NUMPY)
+    assert linalg.seam_of(Tensor()) is NUMPY

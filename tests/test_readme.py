@@ -1,0 +1,46 @@
+"""The README's Python runs as it stands, and the examples with it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def run(*command: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *command],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("code", BLOCKS, ids=range(len(BLOCKS)))
+def test_code_in_the_readme_runs_and_prints_what_it_says(code):
+    printed = run("-c", code)
+    for comment in re.findall(r"print\(.*\)\s+# (<.*>|True)", code):
+        assert comment in printed
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_run_and_stay_short(example):
+    assert run(str(example))
+    assert len(example.read_text(encoding="utf-8").splitlines()) <= 60
+
+
+def test_the_make_targets_of_the_readme_exist():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in re.findall(r"make (\w+)", text):
+        assert f"\n{target}:" in makefile
