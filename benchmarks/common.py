@@ -102,6 +102,34 @@ def _turn(run: Callable[[], Any], seconds: float) -> list[float]:
     return times
 
 
+class Neighbours:
+    """What other processes, and other guests of the same host, take of the CPUs from now on.
+
+    A BLAS whose threads wait for each other becomes many times slower when one of them loses its core, so
+    a table made beside busy neighbours says little about its peers.
+    """
+
+    def __init__(self) -> None:
+        self._begin = _cpu_seconds()
+
+    def __str__(self) -> str:
+        if self._begin is None or (now := _cpu_seconds()) is None:
+            return "load by other processes: unknown"
+        mine, everyone, total = (b - a for a, b in zip(self._begin, now, strict=True))
+        share = max(0.0, everyone - mine) / max(total, 1e-9)
+        return f"other processes took {100 * share:.0f} % of the CPUs while this was timed"
+
+
+def _cpu_seconds() -> tuple[float, float, float] | None:
+    """CPU seconds so far: this process and its children's, everyone's, and everyone's with idle time."""
+    try:
+        ticks = [int(tick) for tick in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
+    except OSError:
+        return None
+    seconds = [tick / os.sysconf("SC_CLK_TCK") for tick in ticks]  # user nice system idle iowait … steal
+    return sum(os.times()[:4]), sum(seconds) - sum(seconds[3:5]), sum(seconds)
+
+
 def chung_lu(num_nodes: int, num_edges: int, seed: int) -> sp.csr_array:
     """A random power-law graph: a symmetric 0/1 float32 matrix with `2 num_edges` stored entries.
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from common import Timing, chung_lu, header, load_mkl, load_torch, peer_threads, race, torch_csr
+from common import Neighbours, Timing, chung_lu, header, load_mkl, load_torch, peer_threads, race, torch_csr
 from numpy.typing import NDArray
 
 from fastgrl.kernels import CSR, csr_from_scipy, multiply
@@ -150,10 +150,12 @@ def table(num_nodes: int, num_edges: int, rounds: int) -> Iterator[Cell]:
     degree = int(np.diff(graph.pattern.indptr).max())
     print(f"\n{graph.num_stored:,} stored non-zeros, {num_nodes:,} nodes, largest degree {degree:,}")
     print(titles())
+    neighbours = Neighbours()
     for columns in COLUMNS:
         cell = measure(graph, columns, rounds)
         print(cell, flush=True)
         yield cell
+    print(neighbours)
 
 
 def print_worst(cells: list[Cell]) -> None:

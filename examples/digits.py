@@ -53,9 +53,7 @@ def main() -> None:
     agree = (digits.target[neighbours] == digits.target[:, None]).mean()
     print(f"\nof the 10 nearest digits in the embedding, {100 * agree:.1f} % show the same numeral")
     print(f"time       {seconds * 1000:.0f} ms on {fg.kernel_info().threads} threads")
-    print(
-        f"memory     {peak / 2**20:.1f} MiB at the peak; the dense matrix alone is {4 * n * n / 2**20:.1f} MiB"
-    )
+    print(f"memory     {peak / 2**20:.1f} MiB at the peak ({4 * n * n / 2**20:.1f} MiB for the dense matrix)")
 
 
 if __name__ == "__main__":

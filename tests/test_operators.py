@@ -268,6 +268,15 @@ def test_numpy_and_scipy_on_the_left_give_operators():
     assert np.allclose((a @ (2 * I)) @ np.eye(2), 2 * a)
 
 
+def test_ones_of_a_number_type_keep_it_although_their_values_are_dropped():
+    for dtype in (np.float32, np.float64):
+        A = fg.Matrix(pattern(9, 9).astype(dtype))
+        assert A.a.values is None
+        assert A.dtype == A.T.dtype == dtype
+        assert fg.fsvd(A, 2).U.dtype == dtype
+    assert fg.Matrix(pattern(9, 9)).dtype is None
+
+
 def test_integer_blocks_take_the_operators_type():
     assert (fg.Matrix(np.eye(2, dtype=np.float32)) @ np.array([[1], [2]])).dtype == np.float32
     assert (fg.Identity(2) @ np.array([[1], [2]])).dtype == np.float64

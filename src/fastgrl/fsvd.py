@@ -250,12 +250,7 @@ def _in_panels(seam: Seam, M: Operator, X: Block) -> Block:
     """M X, a few columns at a time when the block is large."""
     largest = max(M.shape) * np.dtype(X.dtype).itemsize
     width = max(_PANEL_COLUMNS, _PANEL_BYTES // max(largest, 1))
-    if X.shape[1] <= width:
-        return M @ X
-    Y = seam.basis(M.shape[0], X.shape[1], X.dtype)
-    for begin in range(0, X.shape[1], width):
-        Y = seam.append(Y, M @ X[:, begin : begin + width])
-    return seam.columns(Y, 0, X.shape[1])
+    return M @ X if X.shape[1] <= width else seam.by_panels(lambda panel: M @ panel, X, M.shape[0], width)
 
 
 def taming_scale(peak: float) -> float:
@@ -327,7 +322,8 @@ def _krylov(run: _Run, plan: _Plan, X: Block) -> _Range:
     Q, P = run.empty(rows, capacity), run.empty(columns, capacity + X.shape[1])
     found = _expand(run, plan, _Range(Q, P, np.zeros((0, 0)), 0), X)
     for _ in range(-(-plan.rank // plan.block_size)):
-        if not run.refill or not _may_have_missed_copies(found, plan, run.dtype):
+        whole = found.Q.columns == min(run.operator.shape)
+        if whole or not run.refill or not _may_have_missed_copies(found, plan, run.dtype):
             break
         run.total += 2 * (plan.n_iter + 1)
         found = _expand(run, plan, _compressed(run, found, plan.rank), run.random(columns, plan.block_size))
@@ -340,9 +336,9 @@ def _expand(run: _Run, plan: _Plan, found: _Range, X: Block) -> _Range:
     X, _ = run.orthonormal(X, P)
     P = append(P, X)
     for done in range(plan.n_iter + 1):
-        Y, _ = run.left(X, Q)
-        if not Y.shape[1]:
+        if Q.columns == run.operator.shape[0]:
             break
+        Y, _ = run.left(X, Q)
         Q = append(Q, Y)
         X, coefficients = run.right(Y, P)
         P, K = append(P, X), _with_columns(K, coefficients)
@@ -374,7 +370,7 @@ def _may_have_missed_copies(found: _Range, plan: _Plan, dtype: np.dtype[Any]) ->
     """
     close, b = (1e-3 if dtype == np.float32 else 1e-6), plan.block_size
     kept = found.values[: plan.rank]
-    above = kept[kept > kept[-1] * (1 + close)]
+    above = kept[kept > max(kept[-1] * (1 + close), kept[0] * 100 * np.finfo(dtype).eps)]
     first, last = above[: max(0, len(above) - b + 1)], above[b - 1 :]
     return bool((first - last <= close * last).any())
 

@@ -30,12 +30,17 @@ _PIECES_PER_THREAD = 4
 
 @dataclass(frozen=True, eq=False)
 class CSR:
-    """Compressed sparse rows with 64-bit row pointers; `values` None means that every entry is 1."""
+    """Compressed sparse rows with 64-bit row pointers.
+
+    `values` None means that every entry is 1; `dtype` is then that of the ones it was made from, or None
+    if they were integers or booleans.
+    """
 
     indptr: Array
     indices: Array
     values: Array | None
     shape: tuple[int, int]
+    dtype: np.dtype[Any] | None
 
     @property
     def num_stored(self) -> int:
@@ -48,7 +53,7 @@ class CSR:
         values = np.ones(self.num_stored, np.int8) if self.values is None else self.values
         flipped = sp.csc_array((values, self.indices, self.indptr), shape=self.shape[::-1]).tocsr()
         kept = None if self.values is None else flipped.data
-        other = CSR(flipped.indptr.astype(np.int64), flipped.indices, kept, self.shape[::-1])
+        other = CSR(flipped.indptr.astype(np.int64), flipped.indices, kept, self.shape[::-1], self.dtype)
         return self if _same(self, other) else other
 
     @functools.cached_property
@@ -80,12 +85,13 @@ def csr_from_scipy(matrix: Any) -> CSR:
     values = rows.data[:stored]
     if not np.isfinite(values).all():
         raise NotFiniteError(f"the {_size(rows.shape)} sparse matrix contains NaN or Inf")
-    if (values == 1).all():
-        values = None
-    elif values.dtype.kind in "bui":
+    ones = bool((values == 1).all())
+    if values.dtype.kind in "bui" and not ones:
         values = values.astype(np.float64)
+    dtype = None if values.dtype.kind in "bui" else values.dtype
     indices = np.ascontiguousarray(rows.indices[:stored])
-    return CSR(rows.indptr.astype(np.int64), indices, values, (int(rows.shape[0]), int(rows.shape[1])))
+    shape = (int(rows.shape[0]), int(rows.shape[1]))
+    return CSR(rows.indptr.astype(np.int64), indices, None if ones else values, shape, dtype)
 
 
 def _check_structure(matrix: Any) -> None:
@@ -127,7 +133,8 @@ def multiply(matrix: CSR, X: Array, *, row_scale: Array | None = None) -> Array:
     >>> multiply(eye, np.array([[1.0], [2.0]]), row_scale=np.array([10.0, 1.0]))
     array([[10.], [ 2.]])
     """
-    dtype = np.result_type(X.dtype, *(a.dtype for a in (matrix.values, row_scale) if a is not None))
+    parts = (matrix.dtype, None if row_scale is None else row_scale.dtype)
+    dtype = np.result_type(X.dtype, *(part for part in parts if part is not None))
     X = np.ascontiguousarray(X, dtype=dtype)
     scale = None if row_scale is None else np.ascontiguousarray(row_scale, dtype=dtype)
     kernel = _chosen_kernel()

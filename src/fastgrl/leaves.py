@@ -51,8 +51,7 @@ class Matrix(Operator):
         d = None if self.row_scale is None else finite_array(self.row_scale, "row_scale", ndim=1)
         if d is not None and len(d) != a.shape[0]:
             raise ShapeError(f"row_scale has {len(d)} values for a {size(a.shape)} matrix")
-        numbers = (a.values if isinstance(a, kernels.CSR) else a, d)
-        dtype = common_dtype("the matrix and its row_scale", *(x.dtype for x in numbers if x is not None))
+        dtype = common_dtype("the matrix and its row_scale", a.dtype, None if d is None else d.dtype)
         formula = self.name or ("A" if d is None else "(diag(d) A)")
         settle(self, a=a, row_scale=d, shape=a.shape, dtype=dtype, formula=formula)
 

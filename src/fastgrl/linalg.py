@@ -10,6 +10,7 @@ float64 Grams of chunks are summed in one fixed binary tree over chunk numbers.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from fastgrl.errors import DtypeError
 from fastgrl.parallel import parallel_map
 
 CHUNK_ROWS = 4096
+PROBES = 4
 
 # Below this many multiply-adds a dense pass takes less time than waking a thread.
 _WORTH_A_THREAD = 4_000_000
@@ -40,11 +42,13 @@ class Seam:
     append: Callable[[Basis, Block], Basis]
     columns: Callable[[Basis, int, int], Block]
     grams: Callable[[Basis, Block], Host]  # [Q, Y]'Y
+    probes: Callable[[Basis, Block], Host]  # [QΓ, Y]'Y for a few random columns Γ
     combine: Callable[..., Block]  # (Q, C, Y, D): Q C + Y D
     span: Callable[[Basis, Host], Block]  # Q C
     cross: Callable[[Block, Block], Host]  # X'Y
     times: Callable[[Block, Host], Block]  # Y D
     matmul: Callable[[Any, Block], Block]  # a dense matrix times a block
+    by_panels: Callable[..., Block]  # (product, X, rows, width): the product, `width` columns at a time
     column_sums: Callable[[Block], Host]
     repeat_row: Callable[[int, Host, Block], Block]  # 1 row', of the block's kind
     stack_rows: Callable[[Sequence[Block]], Block]
@@ -110,10 +114,11 @@ def _group_size(chunks: int, work: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class NumpyBasis:
-    """The first `columns` columns of a preallocated array."""
+    """The first `columns` columns of a preallocated array, and a few random combinations of them."""
 
     array: Array
     columns: int
+    combinations: Array
 
     @property
     def filled(self) -> Array:
@@ -140,25 +145,41 @@ def _append(basis: NumpyBasis, block: Array) -> NumpyBasis:
         array = np.empty((array.shape[0], max(total, 2 * array.shape[1])), array.dtype)
         array[:, : basis.columns] = basis.filled
     array[:, basis.columns : total] = block
-    return NumpyBasis(array, total)
+    gamma = np.random.Generator(np.random.Philox(key=basis.columns)).standard_normal((block.shape[1], PROBES))
+    return NumpyBasis(array, total, basis.combinations + _matmul(block, gamma.astype(block.dtype)))
 
 
-def _grams(basis: NumpyBasis, Y: Array) -> Host:
-    Q = basis.filled
+def _grams(Q: Array, Y: Array) -> Host:
+    """[Q, Y]'Y."""
 
     def term(begin: int, end: int) -> Host:
-        y = Y[begin:end].astype(np.float64, copy=False)
-        return np.concatenate([Q[begin:end].astype(np.float64, copy=False).T @ y, y.T @ y])
+        y = _as_float64(Y[begin:end], "right")
+        return np.concatenate([_as_float64(Q[begin:end], "left").T @ y, y.T @ y])
 
     return sum_over_chunks(term, Y.shape[0], Y.size * (Q.shape[1] + Y.shape[1]))
 
 
 def _cross(X: Array, Y: Array) -> Host:
     def term(begin: int, end: int) -> Host:
-        y = Y[begin:end].astype(np.float64, copy=False)
-        return X[begin:end].astype(np.float64, copy=False).T @ y
+        return _as_float64(X[begin:end], "left").T @ _as_float64(Y[begin:end], "right")
 
     return sum_over_chunks(term, Y.shape[0], Y.size * X.shape[1])
+
+
+_scratch = threading.local()
+
+
+def _as_float64(chunk: Array, use: str) -> Array:
+    """The chunk in float64, float32 in memory that the thread keeps: fresh pages cost more than the copy."""
+    if chunk.dtype == np.float64:
+        return chunk
+    buffer = getattr(_scratch, use, None)
+    if buffer is None or buffer.size < chunk.size:
+        buffer = np.empty(chunk.size)
+        setattr(_scratch, use, buffer)
+    wide: Array = buffer[: chunk.size].reshape(chunk.shape)
+    np.copyto(wide, chunk)
+    return wide
 
 
 def _combine(basis: NumpyBasis, C: Host, Y: Array, D: Host) -> Array:
@@ -185,6 +206,13 @@ def _matmul(a: Array, X: Array) -> Array:
     return out
 
 
+def _by_panels(product: Callable[[Array], Array], X: Array, rows: int, width: int) -> Array:
+    Y = np.empty((rows, X.shape[1]), X.dtype)
+    for begin in range(0, X.shape[1], width):
+        Y[:, begin : begin + width] = product(X[:, begin : begin + width])
+    return Y
+
+
 def _column_sums(X: Array) -> Host:
     if not X.shape[0]:
         return np.zeros(X.shape[1])
@@ -206,15 +234,19 @@ def _signs(U: Array) -> Host:
 
 NUMPY = Seam(
     random=_random,
-    basis=lambda rows, capacity, dtype: NumpyBasis(np.empty((rows, capacity), dtype), 0),
+    basis=lambda rows, capacity, dtype: NumpyBasis(
+        np.empty((rows, capacity), dtype), 0, np.zeros((rows, PROBES), dtype)
+    ),
     append=_append,
     columns=lambda basis, begin, end: np.ascontiguousarray(basis.array[:, begin:end]),
-    grams=_grams,
+    grams=lambda basis, Y: _grams(basis.filled, Y),
+    probes=lambda basis, Y: _grams(basis.combinations, Y),
     combine=_combine,
     span=lambda basis, C: _matmul(basis.filled, C.astype(basis.array.dtype, copy=False)),
     cross=_cross,
     times=lambda Y, D: _matmul(Y, D.astype(Y.dtype, copy=False)),
     matmul=_matmul,
+    by_panels=_by_panels,
     column_sums=_column_sums,
     repeat_row=_repeat_row,
     stack_rows=lambda blocks: np.concatenate(blocks, axis=0),
@@ -242,8 +274,8 @@ def seam_of(block: Any) -> Seam:
 
 # What is left of a column after projection is rounding, and no direction, below this many eps.
 _LOST = 32.0
-# Departures from orthonormality below this many eps, measured, are not worth another pass.
-_ORTHONORMAL = 8.0
+# Inner products that are off by no more than this many eps, as measured, are not worth another round.
+_ORTHONORMAL = 4.0
 # A round squares what it magnifies: beyond this the Gram of the remainder cannot be had by Pythagoras.
 _LARGEST_GROWTH = 1e4
 
@@ -253,10 +285,10 @@ def orthonormalise(
 ) -> tuple[Block, Host]:
     """`width` orthonormal columns, orthogonal to the basis Q, that span Y as far as it is independent of Q.
 
-    Returns `(B, K)` with `Y = [Q, B] K`. Two rounds of block Gram-Schmidt, each of one Gram of `[Q, Y]`
-    against `Y` and one combination; the Gram of the remainder follows by Pythagoras, and the second
-    combination is left out when the second Gram finds nothing to mend. Columns that turn out to depend
-    on Q or on each other are replaced by `fresh(count)` random ones, or dropped when `fresh` is None.
+    Returns `(B, K)` with `Y = [Q, B] K`. A round of block Gram-Schmidt is one Gram of `[Q, Y]` against `Y`
+    and one combination; the Gram of the remainder follows by Pythagoras. A second round is done unless
+    B'B and a few random combinations of Q against B show nothing to mend. Columns that turn out to
+    depend on Q or on each other are replaced by `fresh(count)` random ones, or dropped when it is None.
     """
     eps = float(np.finfo(Y.dtype).eps)
     C, G = _split_grams(seam, basis, Y)
@@ -267,9 +299,9 @@ def orthonormalise(
     if R is None or width < Y.shape[1]:
         return _orthonormalise_carefully(seam, Y, basis, width=width, fresh=fresh, size=size.max(initial=0))
     B = _without(seam, Y, basis, C, R)
-    C2, G2 = _split_grams(seam, basis, B)
-    if max(np.linalg.norm(C2), np.linalg.norm(G2 - np.eye(width))) <= _ORTHONORMAL * eps:
+    if _departure(seam, basis, B) <= _ORTHONORMAL * eps:
         return B, np.concatenate([C, R])
+    C2, G2 = _split_grams(seam, basis, B)
     R2 = np.linalg.cholesky(G2 - C2.T @ C2).T
     return _without(seam, B, basis, C2, R2), np.concatenate([C + C2 @ R, R2 @ R])
 
@@ -278,6 +310,13 @@ def _split_grams(seam: Seam, basis: Basis, Y: Block) -> tuple[Host, Host]:
     """Q'Y and Y'Y."""
     both = seam.grams(basis, Y)
     return both[: basis.columns], both[basis.columns :]
+
+
+def _departure(seam: Seam, basis: Basis, B: Block) -> float:
+    """How far inner products are off: root mean square of Q'B, from probes, or largest of B'B − I."""
+    against, own = np.split(seam.probes(basis, B), [PROBES])
+    old = np.sqrt((against**2).sum() / max(1, PROBES * basis.columns * B.shape[1]))
+    return float(max(old, np.abs(own - np.eye(B.shape[1])).max(initial=0)))
 
 
 def _without(seam: Seam, Y: Block, basis: Basis, C: Host, R: Host) -> Block:
