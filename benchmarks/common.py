@@ -6,6 +6,7 @@ import datetime
 import functools
 import gc
 import importlib
+import math
 import os
 import platform
 import statistics
@@ -112,12 +113,15 @@ class Neighbours:
     def __init__(self) -> None:
         self._begin = _cpu_seconds()
 
-    def __str__(self) -> str:
+    def percent(self) -> float:
+        """Of all CPUs, since this was made; NaN where the system does not say."""
         if self._begin is None or (now := _cpu_seconds()) is None:
-            return "load by other processes: unknown"
+            return math.nan
         mine, everyone, total = (b - a for a, b in zip(self._begin, now, strict=True))
-        share = max(0.0, everyone - mine) / max(total, 1e-9)
-        return f"other processes took {100 * share:.0f} % of the CPUs while this was timed"
+        return 100 * max(0.0, everyone - mine) / max(total, 1e-9)
+
+    def __str__(self) -> str:
+        return f"other processes took {self.percent():.0f} % of the CPUs while this was timed"
 
 
 def _cpu_seconds() -> tuple[float, float, float] | None:

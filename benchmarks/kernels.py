@@ -31,7 +31,7 @@ SIZES = ((18_000, 100_000, 7), (500_000, 5_000_000, 5), (2_000_000, 50_000_000, 
 COLUMNS = (16, 32, 64, 200)
 OURS, PEERS = ("pattern", "values"), ("scipy", "mkl", "torch")
 RATIOS = tuple(itertools.product(("scipy", "mkl"), OURS))
-CHECKED_ROWS = 1000
+CHECKED_ROWS, WIDTH = 1000, 10
 
 
 @dataclass(frozen=True)
@@ -125,16 +125,17 @@ class Cell:
 
 def _cell(number: float | None) -> str:
     if number is None:
-        return f"{'-':>9}"
-    return f"{number:9.0f}" if number >= 1000 else f"{number:9.3g}" if number < 100 else f"{number:9.1f}"
+        return f"{'-':>{WIDTH}}"
+    digits = ".0f" if number >= 1000 else ".1f" if number >= 100 else ".3g"
+    return f"{number:{WIDTH}{digits}}"
 
 
 def titles() -> str:
     ratios = [f"{peer}/{ours[:3]}" for peer, ours in RATIOS]
     groups = [(*OURS, *PEERS), ratios, OURS, ["noise"]]
-    heads = [("milliseconds", 5), ("SciPy, MKL / ours", 4), ("ours, GB/s", 2), ("med/best", 1)]
-    above = " |".join(f"{text:>{9 * width}}" for text, width in heads)
-    below = " |".join("".join(f"{name:>9}" for name in group) for group in groups)
+    heads = ("milliseconds", "SciPy and MKL / ours", "ours, GB/s", "med/best")
+    above = " |".join(f"{text:>{WIDTH * len(group)}}" for text, group in zip(heads, groups, strict=True))
+    below = " |".join("".join(f"{name:>{WIDTH}}" for name in group) for group in groups)
     return f"     |{above}\n   k |{below}"
 
 
@@ -169,10 +170,8 @@ def print_worst(cells: list[Cell]) -> None:
 def print_legend(bandwidth: float) -> None:
     print(peer_threads())
     print(f"np.copyto on {thread_count()} threads: {bandwidth / 1e9:.3g} GB/s, read and written")
-    print(
-        "GB/s of ours = (stored (4 k + 4 index + 4 value, if any) + rows (4 k written + 8 pointer)) / time,"
-    )
-    print("where rows of X that are gathered from a cache count as well as those from memory")
+    print("GB/s of ours = (stored (4k + 4 index + 4 value, if any) + rows (4k written + 8 pointer)) / time,")
+    print("rows of X gathered from a cache counting as much as those from memory")
 
 
 def arguments() -> argparse.Namespace:

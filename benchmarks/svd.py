@@ -7,9 +7,9 @@
 
 Every contender runs at the cheapest of its settings with which Σ σᵢ², i = 2…32, comes within 0.001 of the
 converged value; the first singular value says little and is left out. Settings are found first, with
-seed 0; then the chosen ones are timed in turn. Peers that call BLAS run with one BLAS thread where that is
-faster than all. The matrices are made beforehand: SciPy arrays for fastgrl
-and for its peers in (a), which fastgrl checks and transposes on the clock, and in (b) operators.
+seed 0; then the chosen ones are timed in turn. Peers that call BLAS run with one BLAS thread where that
+is faster than all. Matrices are made beforehand: in (a) SciPy arrays, which fastgrl checks and transposes
+on the clock, or torch tensors; in (b) operators.
 
 (c) `--load`: how much slower fastgrl becomes while other processes keep one core, or all, busy.
 """
@@ -65,14 +65,11 @@ CALLS_BLAS = ("scipy svds", "sklearn randomized_svd", "Algorithm 1", FIXED)
 # The contenders of (a).
 
 
-def as_float32(graph: sp.csr_array) -> fg.Operator:
-    """The graph as an operator that computes in float32: a bare 0/1 pattern would leave it at float64."""
-    return fg.Matrix(graph, row_scale=np.ones(graph.shape[0], np.float32))
-
-
-def fastgrl_on(make: Callable[[], fg.Operator]) -> list[Family]:
+def fastgrl_on(matrix: Any) -> list[Family]:
     def run(block_size: int, n_iter: int) -> Array:
-        return fg.fsvd(make(), RANK, block_size=block_size, n_iter=n_iter).s
+        values = fg.fsvd(matrix, RANK, block_size=block_size, n_iter=n_iter).s
+        assert values.dtype == np.float32, "all contenders work in float32"
+        return values
 
     return [
         [(f"block {b}, n_iter {i}", partial(run, b, i)) for i in range(-(-RANK // b) - 1, 31)]
@@ -107,7 +104,7 @@ def torch_on(torch: Any, matrix: sp.csr_array) -> list[Family]:
 def adjacency_contenders(graph: sp.csr_array) -> dict[str, list[Family]]:
     torch = load_torch()
     families = {
-        OURS: fastgrl_on(lambda: as_float32(graph)),
+        OURS: fastgrl_on(graph),
         "scipy svds": svds_on(graph),
         "sklearn randomized_svd": sklearn_on(graph),
     }
@@ -119,7 +116,7 @@ def adjacency_contenders(graph: sp.csr_array) -> dict[str, list[Family]]:
 
 def walk_operator(graph: sp.csr_array, window: int, dtype: Any = np.float32) -> fg.Operator:
     """C T + … + T^C - 3 (11' - A) for T = D⁻¹A, as fastgrl writes it."""
-    A = fg.Matrix(graph)
+    A = fg.Matrix(graph.astype(dtype))
     T = fg.Matrix(A.a, row_scale=inverse_degrees(graph, dtype), name="T")
     return fg.Polynomial(T, range(window, 0, -1)) - NON_EDGE * (fg.Ones(A.shape) - A)
 
@@ -163,10 +160,9 @@ def algorithm_1_on(forward: Product, backward: Product, size: int, n_iters: Iter
 
 
 def walk_contenders(graph: sp.csr_array, window: int) -> dict[str, list[Family]]:
-    operator, size = walk_operator(graph, window), graph.shape[0]
-    products = walk_products(graph, window)
+    products, size = walk_products(graph, window), graph.shape[0]
     return {
-        OURS: fastgrl_on(lambda: operator),
+        OURS: fastgrl_on(walk_operator(graph, window)),
         "scipy svds": svds_on(linear_operator(*products, size)),
         "Algorithm 1": algorithm_1_on(*products, size, range(41)),
         FIXED: algorithm_1_on(*products, size, [20]),
@@ -324,22 +320,32 @@ def our_choices(name: str) -> dict[str, Callable[[], Array]]:
     """Our cheapest sufficient run on both matrices of a dataset."""
     graph, window = link_dataset(name), WINDOWS[name]
     exact = {"A": graph.astype(np.float64), "walk matrix": walk_operator(graph, window, np.float64)}
-    operator = walk_operator(graph, window)
-    families = {"A": fastgrl_on(lambda: as_float32(graph)), "walk matrix": fastgrl_on(lambda: operator)}
-    return {what: cheapest(OURS, families[what], converged_energy(exact[what])).run for what in families}
+    ours = {"A": graph, "walk matrix": walk_operator(graph, window)}
+    return {
+        what: cheapest(OURS, fastgrl_on(matrix), converged_energy(exact[what])).run
+        for what, matrix in ours.items()
+    }
 
 
 def load_table(name: str, rounds: int) -> None:
     runs = our_choices(name)
-    quiet = race(runs, rounds, seconds=0.5)
-    print(f"(c) fastgrl on {name} while other processes keep cores busy")
-    print(f"{'':14}{'busy cores':>12}{'best ms':>10}{'median ms':>11}{'slower, best':>14}{'median':>8}")
+    print(f"(c) fastgrl on {name} beside busy cores; others % is what all other processes took of the CPUs")
+    print(f"{'':14}{'busy cores':>12}{'others %':>10}{'best ms':>10}{'median ms':>11}{'times as long':>15}")
+    quiet: dict[str, Timing] = {}
     for count in sorted({0, 1, thread_count()}):
-        with busy_cores(count):
-            timings = race(runs, rounds, seconds=0.5) if count else quiet
-        for what, timing in timings.items():
-            slower = f"{timing.best / quiet[what].best:14.2f}{timing.median / quiet[what].median:8.2f}"
-            print(f"{what:14}{count:12d}{1e3 * timing.best:10.1f}{1e3 * timing.median:11.1f}{slower}")
+        timings, others = timed_under_load(runs, rounds, count)
+        quiet = quiet or timings
+        for what, (best, median) in timings.items():
+            times = f"{1e3 * best:10.1f}{1e3 * median:11.1f}{median / quiet[what].median:15.2f}"
+            print(f"{what:14}{count:12d}{others:10.0f}{times}", flush=True)
+
+
+def timed_under_load(
+    runs: dict[str, Callable[[], Array]], rounds: int, count: int
+) -> tuple[dict[str, Timing], float]:
+    with busy_cores(count):
+        neighbours = Neighbours()
+        return race(runs, rounds, seconds=0.5), neighbours.percent()
 
 
 def arguments() -> argparse.Namespace:

@@ -43,7 +43,7 @@ def main() -> None:
     print(f"the {RANK} largest singular values")
     for i, value in enumerate(svd.s[:16]):
         print(f"  σ{i + 1:<3}{value:9.3f}  {bar(value, svd.s[0])}")
-    print(f"  …  {svd.s[-1]:9.3f}  {bar(svd.s[-1], svd.s[0])}\n")
+    print(f"  …   {svd.s[-1]:9.3f}  {bar(svd.s[-1], svd.s[0])}\n")
 
     print("certificate (measured, not assumed)")
     print("  " + str(fg.certificate(M, svd)).replace("\n", "\n  "))
