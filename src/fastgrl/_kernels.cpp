@@ -11,6 +11,7 @@
 #include <nanobind/stl/optional.h>
 
 #include <cstdint>
+#include <cstring>
 #include <optional>
 
 namespace nb = nanobind;
@@ -18,12 +19,12 @@ namespace nb = nanobind;
 #if defined(__GNUC__) || defined(__clang__)
 #define INLINE __attribute__((always_inline)) inline
 #define PREFETCH(address) __builtin_prefetch(address)
+#define UNROLL _Pragma("GCC unroll 8")
 #else
-#define INLINE inline
-#define PREFETCH(address) ((void)0)
+#error "the kernel is written for GCC and Clang; without it fastgrl multiplies through SciPy"
 #endif
 
-#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#if defined(__x86_64__)
 #define HAVE_AVX2_VARIANT 1
 #define AVX2 __attribute__((target("avx2,fma")))
 #else
@@ -35,9 +36,10 @@ namespace {
 
 // Gathers of X are latency-bound once X outgrows the cache; indices run on across rows, so looking this
 // many entries ahead also covers the next, possibly short, rows.
-constexpr int64_t kAhead = 12;
+constexpr int64_t kAhead = 16;
 constexpr int64_t kCacheLine = 64;
 constexpr int64_t kRowsAtOnce = 32;
+constexpr int kPackBytes = 32;
 
 template <typename Index, typename Value, typename Scalar>
 struct Task {
@@ -51,40 +53,54 @@ struct Task {
     int64_t last;  // last entry that may be fetched ahead
 };
 
-// Width columns from `column` on: Width is a compile-time constant, so the sums live in registers.
-template <int Width, bool Valued, typename Index, typename Value, typename Scalar>
+// A register of columns. Compilers left to vectorise plain loops kept the sums in memory now and then.
+template <typename Scalar, int Lanes>
+struct Pack {
+    typedef Scalar type __attribute__((vector_size(Lanes * sizeof(Scalar))));
+};
+template <typename Scalar>
+struct Pack<Scalar, 1> {
+    typedef Scalar type;
+};
+
+// `Packs` registers of `Lanes` columns from `column` on, all sums held in registers.
+template <int Lanes, int Packs, bool Valued, typename Index, typename Value, typename Scalar>
 INLINE void panel(const Task<Index, Value, Scalar> &task, int64_t column) {
+    using Register = typename Pack<Scalar, Lanes>::type;
     const Scalar *x = task.x + column;
     for (int64_t row = task.begin; row < task.end; ++row) {
-        Scalar sum[Width] = {};
-        for (int64_t e = task.indptr[row]; e < task.indptr[row + 1]; ++e) {
+        Register sum[Packs] = {};
+        const int64_t end = task.indptr[row + 1];
+        for (int64_t e = task.indptr[row]; e < end; ++e) {
             const int64_t ahead = e + kAhead < task.last ? e + kAhead : task.last;
             const char *next = reinterpret_cast<const char *>(x + task.indices[ahead] * task.x_stride);
-            for (int64_t byte = 0; byte < int64_t(Width * sizeof(Scalar)); byte += kCacheLine) PREFETCH(next + byte);
+            UNROLL for (int64_t byte = 0; byte < int64_t(sizeof(sum)); byte += kCacheLine) PREFETCH(next + byte);
             const Scalar *gathered = x + task.indices[e] * task.x_stride;
-            if constexpr (Valued) {
-                const Scalar value = static_cast<Scalar>(task.values[e]);
-                for (int j = 0; j < Width; ++j) sum[j] += value * gathered[j];
-            } else {
-                for (int j = 0; j < Width; ++j) sum[j] += gathered[j];
+            UNROLL for (int p = 0; p < Packs; ++p) {
+                Register part;
+                std::memcpy(&part, gathered + p * Lanes, sizeof(Register));
+                if constexpr (Valued) sum[p] += static_cast<Scalar>(task.values[e]) * part;
+                else sum[p] += part;
             }
         }
         Scalar *y = task.y + row * task.y_stride + column;
         const Scalar scale = task.scale ? task.scale[row] : Scalar(1);
-        for (int j = 0; j < Width; ++j) y[j] = scale * sum[j];
+        UNROLL for (int p = 0; p < Packs; ++p) {
+            const Register scaled = scale * sum[p];
+            std::memcpy(y + p * Lanes, &scaled, sizeof(Register));
+        }
     }
 }
 
 template <bool Valued, typename Index, typename Value, typename Scalar>
 INLINE void all_panels(const Task<Index, Value, Scalar> &task, int64_t columns) {
-    constexpr int kWidest = 256 / sizeof(Scalar);  // eight 32-byte registers of sums
+    constexpr int kLanes = kPackBytes / sizeof(Scalar);
     int64_t column = 0;
-    for (; columns - column >= kWidest; column += kWidest) panel<kWidest, Valued>(task, column);
-    if (columns - column >= kWidest / 2) { panel<kWidest / 2, Valued>(task, column); column += kWidest / 2; }
-    if (columns - column >= kWidest / 4) { panel<kWidest / 4, Valued>(task, column); column += kWidest / 4; }
-    if (columns - column >= 8) { panel<8, Valued>(task, column); column += 8; }
-    if (columns - column >= 4) { panel<4, Valued>(task, column); column += 4; }
-    for (; column < columns; ++column) panel<1, Valued>(task, column);
+    for (; columns - column >= 8 * kLanes; column += 8 * kLanes) panel<kLanes, 8, Valued>(task, column);
+    if (columns - column >= 4 * kLanes) { panel<kLanes, 4, Valued>(task, column); column += 4 * kLanes; }
+    if (columns - column >= 2 * kLanes) { panel<kLanes, 2, Valued>(task, column); column += 2 * kLanes; }
+    if (columns - column >= kLanes) { panel<kLanes, 1, Valued>(task, column); column += kLanes; }
+    for (; column < columns; ++column) panel<1, 1, Valued>(task, column);
 }
 
 // Few rows at a time, so that all panels of a wide X row are read while its page is at hand.

@@ -10,10 +10,11 @@ float64 Grams of chunks are summed in one fixed binary tree over chunk numbers.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ CHUNK_ROWS = 4096
 PROBES = 4
 
 # Below this many multiply-adds a dense pass takes less time than waking a thread.
-_WORTH_A_THREAD = 4_000_000
+_WORTH_A_THREAD = 30_000_000
 
 Array = NDArray[Any]
 Host = NDArray[np.floating[Any]]
@@ -114,7 +115,7 @@ def _group_size(chunks: int, work: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class NumpyBasis:
-    """The first `columns` columns of a preallocated array, and a few random combinations of them."""
+    """The first `columns` columns of an array stored by columns, and a few random combinations of them."""
 
     array: Array
     columns: int
@@ -142,11 +143,17 @@ def _append(basis: NumpyBasis, block: Array) -> NumpyBasis:
     total = basis.columns + block.shape[1]
     array = basis.array
     if total > array.shape[1]:
-        array = np.empty((array.shape[0], max(total, 2 * array.shape[1])), array.dtype)
+        array = np.empty((array.shape[0], max(total, 2 * array.shape[1])), array.dtype, order="F")
         array[:, : basis.columns] = basis.filled
     array[:, basis.columns : total] = block
-    gamma = np.random.Generator(np.random.Philox(key=basis.columns)).standard_normal((block.shape[1], PROBES))
-    return NumpyBasis(array, total, basis.combinations + _matmul(block, gamma.astype(block.dtype)))
+    gamma = _gamma(basis.columns, block.shape[1]).astype(block.dtype)
+    return NumpyBasis(array, total, basis.combinations + _matmul(block, gamma))
+
+
+@functools.cache
+def _gamma(begin: int, count: int) -> Host:
+    """Random coefficients for columns `begin` to `begin` + `count` of a basis."""
+    return np.random.Generator(np.random.Philox(key=begin)).standard_normal((count, PROBES))
 
 
 def _grams(Q: Array, Y: Array) -> Host:
@@ -177,7 +184,8 @@ def _as_float64(chunk: Array, use: str) -> Array:
     if buffer is None or buffer.size < chunk.size:
         buffer = np.empty(chunk.size)
         setattr(_scratch, use, buffer)
-    wide: Array = buffer[: chunk.size].reshape(chunk.shape)
+    order: Literal["C", "F"] = "F" if chunk.strides[0] < chunk.strides[1] else "C"
+    wide: Array = buffer[: chunk.size].reshape(chunk.shape, order=order)
     np.copyto(wide, chunk)
     return wide
 
@@ -235,7 +243,7 @@ def _signs(U: Array) -> Host:
 NUMPY = Seam(
     random=_random,
     basis=lambda rows, capacity, dtype: NumpyBasis(
-        np.empty((rows, capacity), dtype), 0, np.zeros((rows, PROBES), dtype)
+        np.empty((rows, capacity), dtype, order="F"), 0, np.zeros((rows, PROBES), dtype)
     ),
     append=_append,
     columns=lambda basis, begin, end: np.ascontiguousarray(basis.array[:, begin:end]),
@@ -333,7 +341,7 @@ def _triangular(C: Host, G: Host, size: Host, *, growth: float) -> Host | None:
         L = np.linalg.cholesky((G - C.T @ C) / np.outer(size, size))
     except np.linalg.LinAlgError:
         return None
-    return L.T * size if np.linalg.norm(np.linalg.inv(L), 2) <= growth else None
+    return L.T * size if np.linalg.norm(np.linalg.inv(L)) <= growth else None
 
 
 def _orthonormalise_carefully(
