@@ -212,19 +212,23 @@ class _Run:
         self.seam, self.dtype = NUMPY, _working_dtype(self.operator)
         self.transpose = self.operator.T
 
-    def left(self, X: Block, Q: Basis) -> tuple[Block, Host]:
-        """qr(M X), orthogonal to Q."""
-        return self._orthonormal_product(self.operator, X, Q, "M X")
+    def forward(self, X: Block) -> Block:
+        """M X."""
+        return self._product(self.operator, X)
 
-    def right(self, Y: Block, P: Basis) -> tuple[Block, Host]:
-        """qr(M'Y), orthogonal to P."""
-        return self._orthonormal_product(self.transpose, Y, P, "M'X")
+    def backward(self, Y: Block) -> Block:
+        """M'Y."""
+        return self._product(self.transpose, Y)
 
-    def orthonormal(self, Y: Block, basis: Basis) -> tuple[Block, Host]:
+    def orthonormal(self, Y: Block, basis: Basis, source: str = "") -> tuple[Block, Host]:
         """qr(Y), orthogonal to the basis; never more columns than there are dimensions left."""
         width = min(Y.shape[1], Y.shape[0] - basis.columns)
         fresh = functools.partial(self.random, Y.shape[0]) if self.refill else None
-        return orthonormalise(self.seam, Y, basis, width=width, fresh=fresh)
+        try:
+            return orthonormalise(self.seam, Y, basis, width=width, fresh=fresh)
+        except FloatingPointError:
+            _check_finite(self.operator, Y, source)
+            raise
 
     def random(self, rows: int, columns: int) -> Block:
         return self.seam.random(rows, columns, self.dtype, self.seed, next(self.streams))
@@ -232,24 +236,20 @@ class _Run:
     def empty(self, rows: int, capacity: int) -> Basis:
         return self.seam.basis(rows, min(rows, capacity), self.dtype)
 
-    def _orthonormal_product(self, M: Operator, X: Block, basis: Basis, name: str) -> tuple[Block, Host]:
+    def _product(self, M: Operator, X: Block) -> Block:
         Y = self.seam.sync(_in_panels(self.seam, M, X))
         self.done += 1
         if self.progress is not None:
             self.progress(self.done, self.total)
         if self.scale is None:
             self.scale = taming_scale(self.seam.peak(Y))
-        try:
-            return self.orthonormal(Y if self.scale == 1 else self.scale * Y, basis)
-        except FloatingPointError:
-            _check_finite(self.operator, Y, name)
-            raise
+        return Y if self.scale == 1 else self.scale * Y
 
 
 def _in_panels(seam: Seam, M: Operator, X: Block) -> Block:
     """M X, a few columns at a time when the block is large."""
     largest = max(M.shape) * np.dtype(X.dtype).itemsize
-    width = max(_PANEL_COLUMNS, _PANEL_BYTES // max(largest, 1))
+    width = _PANEL_COLUMNS * max(1, _PANEL_BYTES // max(largest * _PANEL_COLUMNS, 1))
     return M @ X if X.shape[1] <= width else seam.by_panels(lambda panel: M @ panel, X, M.shape[0], width)
 
 
@@ -301,18 +301,21 @@ class _Range:
 
 
 def _subspace(run: _Run, plan: _Plan, X: Block) -> _Range:
-    """Algorithm 1 of the paper: Q ← qr(M X), X ← qr(M'Q), `n_iter` times, and once more for the answer."""
-    Q, P = run.empty(run.operator.shape[0], 0), run.empty(run.operator.shape[1], 0)
-    before: Host | None = None
-    append, rounds = run.seam.append, 0
-    for rounds in range(plan.n_iter + 1):  # noqa: B007 (the last one is the answer)
-        Y, R = run.left(X, Q)
-        values = np.linalg.svd(R, compute_uv=False)
-        X, K = run.right(Y, P)
-        if _settled(before, values, plan):
+    """Algorithm 1 of the paper: X ← qr(M X), X ← qr(M'X), `n_iter` times, and once more for the answer."""
+    rows, columns = run.operator.shape
+    before, values = None, None
+    for done in range(plan.n_iter + 1):
+        # One name for every block, so that each is given back as soon as the next one exists.
+        X = run.forward(X)
+        X, R = run.orthonormal(X, run.empty(rows, 0), "M X")
+        if plan.tol is not None:
+            before, values = values, np.linalg.svd(R, compute_uv=False)
+        if done == plan.n_iter or _settled(before, values, plan):
             break
-        before = values
-    return _Range(append(Q, Y), append(P, X), K, rounds)
+        X = run.backward(X)
+        X, _ = run.orthonormal(X, run.empty(columns, 0), "M'X")
+    P, K = run.orthonormal(run.backward(X), run.empty(columns, 0), "M'X")
+    return _Range(run.seam.as_basis(X), run.seam.as_basis(P), K, done)
 
 
 def _krylov(run: _Run, plan: _Plan, X: Block) -> _Range:
@@ -338,9 +341,9 @@ def _expand(run: _Run, plan: _Plan, found: _Range, X: Block) -> _Range:
     for done in range(plan.n_iter + 1):
         if Q.columns == run.operator.shape[0]:
             break
-        Y, _ = run.left(X, Q)
+        Y, _ = run.orthonormal(run.forward(X), Q, "M X")
         Q = append(Q, Y)
-        X, coefficients = run.right(Y, P)
+        X, coefficients = run.orthonormal(run.backward(Y), P, "M'X")
         P, K = append(P, X), _with_columns(K, coefficients)
         before, found = found, _Range(Q, P, K, earlier + done)
         if not X.shape[1] or (plan.tol is not None and _settled(before.values, found.values, plan)):
@@ -355,9 +358,9 @@ def _with_columns(K: Host, coefficients: Host) -> Host:
     return grown
 
 
-def _settled(before: Host | None, values: Host, plan: _Plan) -> bool:
+def _settled(before: Host | None, values: Host | None, plan: _Plan) -> bool:
     """No singular value moved by more than `tol`, relative to itself (zero counting as rounding does)."""
-    if plan.tol is None or before is None or len(before) < plan.rank:
+    if plan.tol is None or before is None or values is None or len(before) < plan.rank:
         return False
     a, b = before[: plan.rank], values[: plan.rank]
     return bool((np.abs(a - b) <= plan.tol * np.maximum(b, 1e-15 * b.max())).all())
@@ -377,21 +380,26 @@ def _may_have_missed_copies(found: _Range, plan: _Plan, dtype: np.dtype[Any]) ->
 
 def _compressed(run: _Run, found: _Range, rank: int) -> _Range:
     """The `rank` leading singular triplets as the whole range: M'U = V s."""
-    U, s, V = _leading(run, found, rank)
-    append, empty = run.seam.append, run.empty
-    return _Range(append(empty(len(U), 0), U), append(empty(len(V), 0), V), np.diag(s), found.rounds)
+    A, s, B = _leading(found, rank)
+    Q, P = run.empty(run.operator.shape[0], rank), run.empty(run.operator.shape[1], rank)
+    span, append = run.seam.span, run.seam.append
+    return _Range(append(Q, span(found.Q, A)), append(P, span(found.P, B)), np.diag(s), found.rounds)
 
 
-def _leading(run: _Run, found: _Range, rank: int) -> tuple[Block, Host, Block]:
-    """M'Q = P K and K = B s A' give QQ'M = (Q A) s (P B)'."""
+def _leading(found: _Range, rank: int) -> tuple[Host, Host, Host]:
+    """A, s, B with K = B s A', `rank` of each: M'Q = P K gives QQ'M = (Q A) s (P B)'."""
     B, s, At = found.triplets
     if len(s) < rank:
         raise ArgumentError(f"only {len(s)} independent directions found for rank {rank}; leave refill on")
-    return run.seam.span(found.Q, At[:rank].T), s[:rank], run.seam.span(found.P, B[:, :rank])
+    return At[:rank].T, s[:rank], B[:, :rank]
 
 
 def _triplets(run: _Run, found: _Range, rank: int) -> SVD:
-    U, s, V = _leading(run, found, rank)
-    signs = run.seam.signs(U).astype(run.dtype)
-    values = (s / (run.scale or 1.0)).astype(run.dtype)
-    return SVD(U * signs, values, (V * signs).T, found.rounds)
+    A, s, B = _leading(found, rank)
+    Q, P, rounds = found.Q, found.P, found.rounds
+    del found
+    U = run.seam.span(Q, A)
+    del Q  # half of the memory, given back before V is made
+    signs = run.seam.signs(U)
+    V = run.seam.span(P, B * signs)
+    return SVD(U * signs.astype(run.dtype), (s / (run.scale or 1.0)).astype(run.dtype), V.T, rounds)

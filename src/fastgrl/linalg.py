@@ -41,10 +41,11 @@ class Seam:
     random: Callable[..., Block]  # (rows, columns, dtype, seed, stream): standard normal numbers
     basis: Callable[..., Basis]  # (rows, capacity, dtype): no columns yet
     append: Callable[[Basis, Block], Basis]
+    as_basis: Callable[[Block], Basis]  # orthonormal columns, taken over
     columns: Callable[[Basis, int, int], Block]
     grams: Callable[[Basis, Block], Host]  # [Q, Y]'Y
     probes: Callable[[Basis, Block], Host]  # [QΓ, Y]'Y for a few random columns Γ
-    combine: Callable[..., Block]  # (Q, C, Y, D): Q C + Y D
+    combine: Callable[..., Block]  # (Q, C, Y, D): Q C + Y D; `overwrite` allows it to go to Y's memory
     span: Callable[[Basis, Host], Block]  # Q C
     cross: Callable[[Block, Block], Host]  # X'Y
     times: Callable[[Block, Host], Block]  # Y D
@@ -190,13 +191,13 @@ def _as_float64(chunk: Array, use: str) -> Array:
     return wide
 
 
-def _combine(basis: NumpyBasis, C: Host, Y: Array, D: Host) -> Array:
+def _combine(basis: NumpyBasis, C: Host, Y: Array, D: Host, *, overwrite: bool = False) -> Array:
     Q = basis.filled
     C, D = C.astype(Y.dtype, copy=False), D.astype(Y.dtype, copy=False)
-    out = np.empty((Y.shape[0], D.shape[1]), Y.dtype)
+    out = Y if overwrite else np.empty((Y.shape[0], D.shape[1]), Y.dtype)
 
     def rows(begin: int, end: int) -> None:
-        np.matmul(Y[begin:end], D, out=out[begin:end])
+        out[begin:end] = Y[begin:end] @ D
         if Q.shape[1]:
             out[begin:end] += Q[begin:end] @ C
 
@@ -246,6 +247,7 @@ NUMPY = Seam(
         np.empty((rows, capacity), dtype, order="F"), 0, np.zeros((rows, PROBES), dtype)
     ),
     append=_append,
+    as_basis=lambda block: NumpyBasis(block, block.shape[1], np.empty((0, PROBES), block.dtype)),
     columns=lambda basis, begin, end: np.ascontiguousarray(basis.array[:, begin:end]),
     grams=lambda basis, Y: _grams(basis.filled, Y),
     probes=lambda basis, Y: _grams(basis.combinations, Y),
@@ -311,7 +313,7 @@ def orthonormalise(
         return B, np.concatenate([C, R])
     C2, G2 = _split_grams(seam, basis, B)
     R2 = np.linalg.cholesky(G2 - C2.T @ C2).T
-    return _without(seam, B, basis, C2, R2), np.concatenate([C + C2 @ R, R2 @ R])
+    return _without(seam, B, basis, C2, R2, overwrite=True), np.concatenate([C + C2 @ R, R2 @ R])
 
 
 def _split_grams(seam: Seam, basis: Basis, Y: Block) -> tuple[Host, Host]:
@@ -327,10 +329,10 @@ def _departure(seam: Seam, basis: Basis, B: Block) -> float:
     return float(max(old, np.abs(own - np.eye(B.shape[1])).max(initial=0)))
 
 
-def _without(seam: Seam, Y: Block, basis: Basis, C: Host, R: Host) -> Block:
+def _without(seam: Seam, Y: Block, basis: Basis, C: Host, R: Host, *, overwrite: bool = False) -> Block:
     """(Y - Q C) R⁻¹."""
     inverse = np.linalg.inv(R)
-    return seam.combine(basis, -C @ inverse, Y, inverse)
+    return seam.combine(basis, -C @ inverse, Y, inverse, overwrite=overwrite)
 
 
 def _triangular(C: Host, G: Host, size: Host, *, growth: float) -> Host | None:
