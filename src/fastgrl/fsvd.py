@@ -212,13 +212,13 @@ class _Run:
         self.seam, self.dtype = NUMPY, _working_dtype(self.operator)
         self.transpose = self.operator.T
 
-    def forward(self, X: Block) -> Block:
-        """M X."""
-        return self._product(self.operator, X)
+    def forward(self, X: Block, *, consume: bool = False) -> Block:
+        """M X; `consume` lets a square M put the product where X was."""
+        return self._product(self.operator, X, consume)
 
-    def backward(self, Y: Block) -> Block:
-        """M'Y."""
-        return self._product(self.transpose, Y)
+    def backward(self, Y: Block, *, consume: bool = False) -> Block:
+        """M'Y, likewise."""
+        return self._product(self.transpose, Y, consume)
 
     def orthonormal(self, Y: Block, basis: Basis, source: str = "") -> tuple[Block, Host]:
         """qr(Y), orthogonal to the basis; never more columns than there are dimensions left."""
@@ -236,8 +236,8 @@ class _Run:
     def empty(self, rows: int, capacity: int) -> Basis:
         return self.seam.basis(rows, min(rows, capacity), self.dtype)
 
-    def _product(self, M: Operator, X: Block) -> Block:
-        Y = self.seam.sync(_in_panels(self.seam, M, X))
+    def _product(self, M: Operator, X: Block, consume: bool) -> Block:
+        Y = self.seam.sync(_in_panels(self.seam, M, X, consume))
         self.done += 1
         if self.progress is not None:
             self.progress(self.done, self.total)
@@ -246,11 +246,13 @@ class _Run:
         return Y if self.scale == 1 else self.scale * Y
 
 
-def _in_panels(seam: Seam, M: Operator, X: Block) -> Block:
+def _in_panels(seam: Seam, M: Operator, X: Block, consume: bool) -> Block:
     """M X, a few columns at a time when the block is large."""
     largest = max(M.shape) * np.dtype(X.dtype).itemsize
     width = _PANEL_COLUMNS * max(1, _PANEL_BYTES // max(largest * _PANEL_COLUMNS, 1))
-    return M @ X if X.shape[1] <= width else seam.by_panels(lambda panel: M @ panel, X, M.shape[0], width)
+    if X.shape[1] <= width:
+        return M @ X
+    return seam.by_panels(lambda panel: M @ panel, X, M.shape[0], width, consume)
 
 
 def taming_scale(peak: float) -> float:
@@ -306,13 +308,13 @@ def _subspace(run: _Run, plan: _Plan, X: Block) -> _Range:
     before, values = None, None
     for done in range(plan.n_iter + 1):
         # One name for every block, so that each is given back as soon as the next one exists.
-        X = run.forward(X)
+        X = run.forward(X, consume=True)
         X, R = run.orthonormal(X, run.empty(rows, 0), "M X")
         if plan.tol is not None:
             before, values = values, np.linalg.svd(R, compute_uv=False)
         if done == plan.n_iter or _settled(before, values, plan):
             break
-        X = run.backward(X)
+        X = run.backward(X, consume=True)
         X, _ = run.orthonormal(X, run.empty(columns, 0), "M'X")
     P, K = run.orthonormal(run.backward(X), run.empty(columns, 0), "M'X")
     return _Range(run.seam.as_basis(X), run.seam.as_basis(P), K, done)
@@ -341,9 +343,9 @@ def _expand(run: _Run, plan: _Plan, found: _Range, X: Block) -> _Range:
     for done in range(plan.n_iter + 1):
         if Q.columns == run.operator.shape[0]:
             break
-        Y, _ = run.orthonormal(run.forward(X), Q, "M X")
-        Q = append(Q, Y)
-        X, coefficients = run.orthonormal(run.backward(Y), P, "M'X")
+        X, _ = run.orthonormal(run.forward(X), Q, "M X")
+        Q = append(Q, X)
+        X, coefficients = run.orthonormal(run.backward(X), P, "M'X")
         P, K = append(P, X), _with_columns(K, coefficients)
         before, found = found, _Range(Q, P, K, earlier + done)
         if not X.shape[1] or (plan.tol is not None and _settled(before.values, found.values, plan)):

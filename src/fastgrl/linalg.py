@@ -50,7 +50,7 @@ class Seam:
     cross: Callable[[Block, Block], Host]  # X'Y
     times: Callable[[Block, Host], Block]  # Y D
     matmul: Callable[[Any, Block], Block]  # a dense matrix times a block
-    by_panels: Callable[..., Block]  # (product, X, rows, width): the product, `width` columns at a time
+    by_panels: Callable[..., Block]  # (product, X, rows, width, consume): `width` columns at a time
     column_sums: Callable[[Block], Host]
     repeat_row: Callable[[int, Host, Block], Block]  # 1 row', of the block's kind
     stack_rows: Callable[[Sequence[Block]], Block]
@@ -215,8 +215,8 @@ def _matmul(a: Array, X: Array) -> Array:
     return out
 
 
-def _by_panels(product: Callable[[Array], Array], X: Array, rows: int, width: int) -> Array:
-    Y = np.empty((rows, X.shape[1]), X.dtype)
+def _by_panels(product: Callable[[Array], Array], X: Array, rows: int, width: int, consume: bool) -> Array:
+    Y = X if consume and rows == X.shape[0] else np.empty((rows, X.shape[1]), X.dtype)
     for begin in range(0, X.shape[1], width):
         Y[:, begin : begin + width] = product(X[:, begin : begin + width])
     return Y
