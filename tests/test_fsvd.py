@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import warnings
 
 import numpy as np
@@ -303,6 +304,19 @@ def test_a_warm_start_needs_fewer_rounds(method):
         assert np.abs(warm.s - good.s).max() < 1e-3 * np.abs(cold.s - good.s).max()
     few = fg.fsvd(a, 10, method=method, start=good.Vt[:3].T)
     assert few.s.shape == (10,)
+
+
+@methods
+def test_wide_blocks_go_through_in_panels_with_the_same_answer(method, monkeypatch):
+    a = dense(300, 300, np.float64)
+    whole = fg.fsvd(a, 40, method=method, n_iter=2)
+    monkeypatch.setattr(sys.modules["fastgrl.fsvd"], "_PANEL_BYTES", 1)
+    start = whole.Vt.T.copy()
+    kept = start.copy()
+    panels = fg.fsvd(a, 40, method=method, n_iter=2)
+    assert np.allclose(panels.s, whole.s, rtol=1e-12)
+    fg.fsvd(a, 40, method=method, n_iter=1, start=start)
+    assert np.array_equal(start, kept)
 
 
 @methods

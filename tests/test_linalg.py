@@ -63,13 +63,14 @@ def test_random_numbers_are_standard_normal():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_grams_are_float64_sums(dtype):
+def test_grams_of_a_block_are_float64_sums(dtype):
     X = block(9000, 3, dtype)
     exact = X.astype(np.float64).T @ X.astype(np.float64)
     basis = NUMPY.append(NUMPY.basis(9000, 3, dtype), X)
     G = NUMPY.grams(basis, X[:, :2].copy())
     assert G.dtype == np.float64
-    assert np.allclose(G[:3], exact[:, :2], rtol=1e-13, atol=1e-11)
+    assert np.allclose(G[:3], exact[:, :2], atol=9000 * 10 * np.finfo(dtype).eps)
+    assert np.allclose(NUMPY.cross(X, X), exact, rtol=1e-13, atol=1e-11)
     assert np.allclose(G[3:], exact[:2, :2], rtol=1e-13, atol=1e-11)
     assert NUMPY.column_sums(X).dtype == np.float64
 

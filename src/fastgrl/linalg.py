@@ -158,11 +158,12 @@ def _gamma(begin: int, count: int) -> Host:
 
 
 def _grams(Q: Array, Y: Array) -> Host:
-    """[Q, Y]'Y."""
+    """[Q, Y]'Y: Y'Y in float64; Q'Y in the block's own precision within a chunk, as it corrects itself."""
 
     def term(begin: int, end: int) -> Host:
-        y = _as_float64(Y[begin:end], "right")
-        return np.concatenate([_as_float64(Q[begin:end], "left").T @ y, y.T @ y])
+        y = Y[begin:end]
+        wide = _as_float64(y, "right")
+        return np.concatenate([Q[begin:end].T @ y, wide.T @ wide])
 
     return sum_over_chunks(term, Y.shape[0], Y.size * (Q.shape[1] + Y.shape[1]))
 
@@ -286,8 +287,10 @@ def seam_of(block: Any) -> Seam:
 _LOST = 32.0
 # Inner products that are off by no more than this many eps, as measured, are not worth another round.
 _ORTHONORMAL = 4.0
-# A round squares what it magnifies: beyond this the Gram of the remainder cannot be had by Pythagoras.
-_LARGEST_GROWTH = 1e4
+# A block that a round would magnify by more than this is taken apart instead, strongest directions first;
+# directions are taken together while they are within the second factor of each other.
+_LARGEST_GROWTH = 100.0
+_TOGETHER = 1e4
 
 
 def orthonormalise(
@@ -305,12 +308,16 @@ def orthonormalise(
     if not np.isfinite(G).all():
         raise FloatingPointError("the block contains NaN or Inf, or its squares overflow")
     size = np.sqrt(np.diag(G))
-    R = _triangular(C, G, size, growth=min(_LARGEST_GROWTH, 0.1 / np.sqrt(eps)))
+    R = _triangular(C, G, size, growth=_LARGEST_GROWTH)
     if R is None or width < Y.shape[1]:
         return _orthonormalise_carefully(seam, Y, basis, width=width, fresh=fresh, size=size.max(initial=0))
     B = _without(seam, Y, basis, C, R)
-    if _departure(seam, basis, B) <= _ORTHONORMAL * eps:
-        return B, np.concatenate([C, R])
+    against, own = np.split(seam.probes(basis, B), [PROBES])
+    if _mean_square(against) <= basis.columns * (_ORTHONORMAL * eps) ** 2:
+        if np.abs(own - np.eye(width)).max() <= _ORTHONORMAL * eps:
+            return B, np.concatenate([C, R])
+        R2 = np.linalg.cholesky(own).T
+        return seam.times(B, np.linalg.inv(R2)), np.concatenate([C, R2 @ R])
     C2, G2 = _split_grams(seam, basis, B)
     R2 = np.linalg.cholesky(G2 - C2.T @ C2).T
     return _without(seam, B, basis, C2, R2, overwrite=True), np.concatenate([C + C2 @ R, R2 @ R])
@@ -322,11 +329,8 @@ def _split_grams(seam: Seam, basis: Basis, Y: Block) -> tuple[Host, Host]:
     return both[: basis.columns], both[basis.columns :]
 
 
-def _departure(seam: Seam, basis: Basis, B: Block) -> float:
-    """How far inner products are off: root mean square of Q'B, from probes, or largest of B'B − I."""
-    against, own = np.split(seam.probes(basis, B), [PROBES])
-    old = np.sqrt((against**2).sum() / max(1, PROBES * basis.columns * B.shape[1]))
-    return float(max(old, np.abs(own - np.eye(B.shape[1])).max(initial=0)))
+def _mean_square(values: Host) -> float:
+    return float((values**2).sum() / max(1, values.size))
 
 
 def _without(seam: Seam, Y: Block, basis: Basis, C: Host, R: Host, *, overwrite: bool = False) -> Block:
@@ -356,7 +360,7 @@ def _orthonormalise_carefully(
         Y = _project(seam, _project(seam, Y, basis), basis)
         energies, W = np.linalg.eigh(seam.cross(Y, Y))
         energies, W = energies[::-1], W[:, ::-1]
-        strong = int((energies > max(floor, energies[0] / _LARGEST_GROWTH**2)).sum())
+        strong = int((energies > max(floor, energies[0] / _TOGETHER**2)).sum())
         if not strong:
             break
         kept = min(strong, wanted)
