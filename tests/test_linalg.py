@@ -1,13 +1,14 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fastgrl import linalg
-from fastgrl.errors import DtypeError
-from fastgrl.linalg import CHUNK_ROWS, NUMPY, chunk_bounds, orthonormalise, sum_over_chunks, tree_sum
+from fastgrl.linalg import CHUNK_ROWS, NUMPY, chunk_bounds, sum_over_chunks, tree_sum
 from fastgrl.parallel import use_threads
 
 
@@ -82,52 +83,12 @@ def test_a_basis_grows_beyond_its_capacity():
     assert np.array_equal(basis.filled, np.tile(np.arange(4.0), (5, 1)))
 
 
-@settings(max_examples=80, deadline=None)
-@given(
-    st.sampled_from([np.float32, np.float64]),
-    st.integers(5, 60),
-    st.integers(0, 6),
-    st.integers(1, 6),
-    st.lists(st.sampled_from([0, 1, 1e-3, 1e-9, 1e-14, 1e8]), min_size=6, max_size=6),
-    st.booleans(),
-    st.integers(0, 50),
-)
-def test_orthonormalise_spans_the_block_whatever_its_condition(dtype, rows, old, new, sizes, repeat, seed):
-    old, new = min(old, rows), min(new, rows)
-    rng = np.random.default_rng(seed)
-    basis = NUMPY.append(
-        NUMPY.basis(rows, old, dtype), np.linalg.qr(rng.standard_normal((rows, old)))[0].astype(dtype)
-    )
-    Y = rng.standard_normal((rows, new)) * sizes[:new] + basis.filled @ rng.standard_normal((old, new))
-    if repeat:
-        Y[:, -1] = Y[:, 0]
-    Y, width, eps = Y.astype(dtype), min(new, rows - old), np.finfo(dtype).eps
-    fresh = lambda columns: rng.standard_normal((rows, columns)).astype(dtype)  # noqa: E731
-    B, K = orthonormalise(NUMPY, Y, basis, width=width, fresh=fresh)
-    both = np.hstack([basis.filled, B]).astype(np.float64)
-    assert B.shape == (rows, width)
-    assert B.dtype == dtype
-    assert np.abs(both.T @ both - np.eye(old + width)).max() < 50 * eps
-    assert np.abs(both @ K - Y).max() <= 200 * eps * max(np.abs(Y).max(), np.finfo(dtype).tiny)
-
-
-def test_without_fresh_columns_dependent_ones_are_dropped():
-    Y = block(50, 4)
-    Y[:, 3] = Y[:, 0] + Y[:, 1]
-    B, K = orthonormalise(NUMPY, Y, NUMPY.basis(50, 0, np.float64), width=4, fresh=None)
-    assert B.shape == (50, 3)
-    assert np.allclose(B @ K, Y)
-
-
-def test_an_unknown_array_type_is_named():
-    with pytest.raises(DtypeError, match="list"):
-        linalg.seam_of([1])
-
-
 def test_a_registered_seam_serves_its_arrays(monkeypatch):
     class Tensor:
         pass
 
+    seam = dataclasses.replace(NUMPY, peak=lambda Y: 1.0)
     monkeypatch.setattr(linalg, "_seams", dict(linalg._seams))
-    linalg.register_seam(Tensor, NUMPY)
-    assert linalg.seam_of(Tensor()) is NUMPY
+    linalg.register_seam(Tensor, seam)
+    assert linalg.seam_of(None, Tensor()) is seam
+    assert linalg.seam_of(None, "text") is NUMPY

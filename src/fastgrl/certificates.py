@@ -11,7 +11,7 @@ import numpy as np
 from fastgrl.errors import ArgumentError, ShapeError
 from fastgrl.fsvd import PROBE_STREAM, SVD, fsvd, taming_scale
 from fastgrl.leaves import LowRank
-from fastgrl.linalg import NUMPY, Host
+from fastgrl.linalg import Host, seam_of
 from fastgrl.operators import Operator, as_operator
 from fastgrl.parallel import single_threaded_blas, use_threads
 
@@ -107,13 +107,13 @@ def certificate(
 def _measure(
     M: Operator, U: Any, s: Any, V: Any, scale: float, n_probes: int, n_iter: int, seed: int
 ) -> Certificate:
-    rest = M - LowRank(U * s, V)
+    seam, rest = seam_of(U), M - LowRank(U * s, V)
     MV, MU = M @ V, M.T @ U
-    probes = NUMPY.random(M.shape[1], n_probes, U.dtype, seed, PROBE_STREAM)
+    probes = seam.random(M.shape[1], n_probes, U.dtype, seed, PROBE_STREAM)
     samples = _squares(rest @ probes)
     energy, error = float(samples.mean()), float(samples.std(ddof=1) / math.sqrt(n_probes))
     # ‖M‖² = ‖UΣV'‖² + 2⟨UΣV', M − UΣV'⟩ + ‖M − UΣV'‖², and only the last term is estimated.
-    known = float((s.astype(np.float64) * (2 * np.diag(NUMPY.cross(U, MV)) - s)).sum())
+    known = float((s.astype(np.float64) * (2 * np.diag(seam.cross(U, MV)) - s)).sum())
     total = max(known + energy, np.finfo(np.float64).tiny ** 0.25)
     following = fsvd(rest, 1, block_size=n_probes, n_iter=n_iter, seed=seed + 1, check=False)
     eye = np.eye(len(s))
@@ -121,7 +121,7 @@ def _measure(
         s=s / scale,
         left_residuals=np.sqrt(_squares(MV - U * s)) / scale,
         right_residuals=np.sqrt(_squares(MU - V * s)) / scale,
-        orthogonality=float(max(np.abs(NUMPY.cross(x, x) - eye).max() for x in (U, V))),
+        orthogonality=float(max(np.abs(seam.cross(x, x) - eye).max() for x in (U, V))),
         captured=known / total,
         captured_error=abs(known) * error / total**2,
         residual_norm=math.sqrt(energy) / scale,
@@ -133,4 +133,4 @@ def _measure(
 
 def _squares(Y: Any) -> Host:
     """Squared length of every column."""
-    return NUMPY.column_sums(np.square(Y, dtype=np.float64))
+    return seam_of(Y).column_sums(np.square(Y, dtype=np.float64))

@@ -22,8 +22,9 @@ import numpy as np
 from fastgrl.checks import finite_array
 from fastgrl.errors import ArgumentError, NotFiniteError, ShapeError, TransposeError
 from fastgrl.leaves import Function
-from fastgrl.linalg import NUMPY, Basis, Block, Host, Seam, orthonormalise, seam_of
+from fastgrl.linalg import Basis, Block, Host, Seam, seam_of
 from fastgrl.operators import Operator, as_operator, leaves
+from fastgrl.orthonormal import orthonormalise
 from fastgrl.parallel import single_threaded_blas, use_threads
 
 Method = Literal["krylov", "subspace"]
@@ -131,18 +132,15 @@ def check_transpose(operator: Operator, *, seed: int = 0) -> None:
     """
     if not any(isinstance(leaf, Function) for leaf in leaves(operator)):
         return
-    rows, columns = operator.shape
-    dtype = _working_dtype(operator)
-    u, v = (
-        NUMPY.random(columns, 4, dtype, seed, PROBE_STREAM),
-        NUMPY.random(rows, 4, dtype, seed, PROBE_STREAM + 1),
-    )
+    seam, (rows, columns), dtype = _seam_for(operator), operator.shape, _working_dtype(operator)
+    u = seam.random(columns, 4, dtype, seed, PROBE_STREAM)
+    v = seam.random(rows, 4, dtype, seed, PROBE_STREAM + 1)
     Mu, Mv = operator @ u, operator.T @ v
     _check_finite(operator, Mu, "M X")
     _check_finite(operator, Mv, "M'X")
-    one, other = np.diag(NUMPY.cross(Mu, v)), np.diag(NUMPY.cross(u, Mv))
-    size = {name: np.sqrt(np.diag(NUMPY.cross(x, x))) for name, x in zip("abcd", (Mu, v, u, Mv), strict=True)}
-    allowed = 100 * np.finfo(dtype).eps * (size["a"] * size["b"] + size["c"] * size["d"])
+    one, other = np.diag(seam.cross(Mu, v)), np.diag(seam.cross(u, Mv))
+    length = lambda X: np.sqrt(np.diag(seam.cross(X, X)))  # noqa: E731
+    allowed = 100 * np.finfo(dtype).eps * (length(Mu) * length(v) + length(u) * length(Mv))
     if (np.abs(one - other) > allowed).any():
         worst = int((np.abs(one - other) - allowed).argmax())
         raise TransposeError(
@@ -209,7 +207,7 @@ class _Run:
     streams: Iterator[int] = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
-        self.seam, self.dtype = NUMPY, _working_dtype(self.operator)
+        self.seam, self.dtype = _seam_for(self.operator), _working_dtype(self.operator)
         self.transpose = self.operator.T
 
     def forward(self, X: Block, *, consume: bool = False) -> Block:
@@ -265,6 +263,11 @@ def taming_scale(peak: float) -> float:
 def _check_finite(operator: Operator, Y: Block, name: str) -> None:
     if not math.isfinite(seam_of(Y).peak(Y)):
         raise NotFiniteError(f"the product {name} returned NaN or Inf, for M = {operator!r}")
+
+
+def _seam_for(operator: Operator) -> Seam:
+    """The seam of the arrays that the operator holds."""
+    return seam_of(*(value for leaf in leaves(operator) for value in vars(leaf).values()))
 
 
 def _working_dtype(operator: Operator) -> np.dtype[Any]:

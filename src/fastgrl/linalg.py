@@ -19,7 +19,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fastgrl.errors import DtypeError
 from fastgrl.parallel import parallel_map
 
 CHUNK_ROWS = 4096
@@ -48,7 +47,7 @@ class Seam:
     combine: Callable[..., Block]  # (Q, C, Y, D): Q C + Y D; `overwrite` allows it to go to Y's memory
     span: Callable[[Basis, Host], Block]  # Q C
     cross: Callable[[Block, Block], Host]  # X'Y
-    times: Callable[[Block, Host], Block]  # Y D
+    times: Callable[..., Block]  # (Y, D): Y D, with `overwrite` likewise
     matmul: Callable[[Any, Block], Block]  # a dense matrix times a block
     by_panels: Callable[..., Block]  # (product, X, rows, width, consume): `width` columns at a time
     column_sums: Callable[[Block], Host]
@@ -57,7 +56,6 @@ class Seam:
     peak: Callable[[Block], float]  # largest absolute entry
     signs: Callable[[Block], Host]  # sign of each column's largest entry
     sync: Callable[[Block], Block]  # the block must exist now
-    to_host: Callable[[Block], Array]
 
 
 def chunk_bounds(rows: int) -> list[tuple[int, int]]:
@@ -216,6 +214,18 @@ def _matmul(a: Array, X: Array) -> Array:
     return out
 
 
+def _times(Y: Array, D: Host, *, overwrite: bool = False) -> Array:
+    D = D.astype(Y.dtype, copy=False)
+    if not overwrite:
+        return _matmul(Y, D)
+
+    def rows(begin: int, end: int) -> None:
+        Y[begin:end] = Y[begin:end] @ D
+
+    map_chunks(rows, Y.shape[0], Y.size * D.shape[1])
+    return Y
+
+
 def _by_panels(product: Callable[[Array], Array], X: Array, rows: int, width: int, consume: bool) -> Array:
     Y = X if consume and rows == X.shape[0] else np.empty((rows, X.shape[1]), X.dtype)
     for begin in range(0, X.shape[1], width):
@@ -255,7 +265,7 @@ NUMPY = Seam(
     combine=_combine,
     span=lambda basis, C: _matmul(basis.filled, C.astype(basis.array.dtype, copy=False)),
     cross=_cross,
-    times=lambda Y, D: _matmul(Y, D.astype(Y.dtype, copy=False)),
+    times=_times,
     matmul=_matmul,
     by_panels=_by_panels,
     column_sums=_column_sums,
@@ -264,7 +274,6 @@ NUMPY = Seam(
     peak=_peak,
     signs=_signs,
     sync=lambda block: block,
-    to_host=np.asarray,
 )
 
 _seams: dict[type, Seam] = {np.ndarray: NUMPY}
@@ -275,113 +284,11 @@ def register_seam(array_type: type, seam: Seam) -> None:
     _seams[array_type] = seam
 
 
-def seam_of(block: Any) -> Seam:
-    """The seam of an array."""
-    for kind in type(block).__mro__:
-        if kind in _seams:
-            return _seams[kind]
-    raise DtypeError(f"blocks of type {type(block).__name__} are not supported; use a NumPy array")
+def seam_of(*values: Any) -> Seam:
+    """The seam of the first array among `values`; NumPy's when none is of a registered type.
 
-
-# What is left of a column after projection is rounding, and no direction, below this many eps.
-_LOST = 32.0
-# Inner products that are off by no more than this many eps, as measured, are not worth another round.
-_ORTHONORMAL = 4.0
-# A block that a round would magnify by more than this is taken apart instead, strongest directions first;
-# directions are taken together while they are within the second factor of each other.
-_LARGEST_GROWTH = 100.0
-_TOGETHER = 1e4
-
-
-def orthonormalise(
-    seam: Seam, Y: Block, basis: Basis, *, width: int, fresh: Callable[[int], Block] | None
-) -> tuple[Block, Host]:
-    """`width` orthonormal columns, orthogonal to the basis Q, that span Y as far as it is independent of Q.
-
-    Returns `(B, K)` with `Y = [Q, B] K`. A round of block Gram-Schmidt is one Gram of `[Q, Y]` against `Y`
-    and one combination; the Gram of the remainder follows by Pythagoras. A second round is done unless
-    B'B and a few random combinations of Q against B show nothing to mend. Columns that turn out to
-    depend on Q or on each other are replaced by `fresh(count)` random ones, or dropped when it is None.
+    >>> seam_of(None, np.ones(2)) is NUMPY
+    True
     """
-    eps = float(np.finfo(Y.dtype).eps)
-    C, G = _split_grams(seam, basis, Y)
-    if not np.isfinite(G).all():
-        raise FloatingPointError("the block contains NaN or Inf, or its squares overflow")
-    size = np.sqrt(np.diag(G))
-    R = _triangular(C, G, size, growth=_LARGEST_GROWTH)
-    if R is None or width < Y.shape[1]:
-        return _orthonormalise_carefully(seam, Y, basis, width=width, fresh=fresh, size=size.max(initial=0))
-    B = _without(seam, Y, basis, C, R)
-    against, own = np.split(seam.probes(basis, B), [PROBES])
-    if _mean_square(against) <= basis.columns * (_ORTHONORMAL * eps) ** 2:
-        if np.abs(own - np.eye(width)).max() <= _ORTHONORMAL * eps:
-            return B, np.concatenate([C, R])
-        R2 = np.linalg.cholesky(own).T
-        return seam.times(B, np.linalg.inv(R2)), np.concatenate([C, R2 @ R])
-    C2, G2 = _split_grams(seam, basis, B)
-    R2 = np.linalg.cholesky(G2 - C2.T @ C2).T
-    return _without(seam, B, basis, C2, R2, overwrite=True), np.concatenate([C + C2 @ R, R2 @ R])
-
-
-def _split_grams(seam: Seam, basis: Basis, Y: Block) -> tuple[Host, Host]:
-    """Q'Y and Y'Y."""
-    both = seam.grams(basis, Y)
-    return both[: basis.columns], both[basis.columns :]
-
-
-def _mean_square(values: Host) -> float:
-    return float((values**2).sum() / max(1, values.size))
-
-
-def _without(seam: Seam, Y: Block, basis: Basis, C: Host, R: Host, *, overwrite: bool = False) -> Block:
-    """(Y - Q C) R⁻¹."""
-    inverse = np.linalg.inv(R)
-    return seam.combine(basis, -C @ inverse, Y, inverse, overwrite=overwrite)
-
-
-def _triangular(C: Host, G: Host, size: Host, *, growth: float) -> Host | None:
-    """R with R'R = G - C'C, or None when R⁻¹ would magnify columns of that size by more than `growth`."""
-    if not (size > 0).all():
-        return None
-    try:
-        L = np.linalg.cholesky((G - C.T @ C) / np.outer(size, size))
-    except np.linalg.LinAlgError:
-        return None
-    return L.T * size if np.linalg.norm(np.linalg.inv(L)) <= growth else None
-
-
-def _orthonormalise_carefully(
-    seam: Seam, Y: Block, basis: Basis, *, width: int, fresh: Callable[[int], Block] | None, size: float
-) -> tuple[Block, Host]:
-    """As `orthonormalise`, for blocks that are dependent or nearly so: strongest directions first."""
-    before, wanted, original = basis, width, Y
-    floor = (_LOST * np.finfo(Y.dtype).eps * size) ** 2
-    while wanted and Y.shape[1]:
-        Y = _project(seam, _project(seam, Y, basis), basis)
-        energies, W = np.linalg.eigh(seam.cross(Y, Y))
-        energies, W = energies[::-1], W[:, ::-1]
-        strong = int((energies > max(floor, energies[0] / _TOGETHER**2)).sum())
-        if not strong:
-            break
-        kept = min(strong, wanted)
-        basis = _append_well_conditioned(seam, seam.times(Y, W[:, :kept] / np.sqrt(energies[:kept])), basis)
-        Y, wanted = seam.times(Y, W[:, kept:]), wanted - kept
-    if wanted and fresh is not None:
-        basis = _append_well_conditioned(seam, fresh(wanted), basis)
-    B = seam.columns(basis, before.columns, basis.columns)
-    return B, np.concatenate([seam.grams(before, original)[: before.columns], seam.cross(B, original)])
-
-
-def _project(seam: Seam, Y: Block, basis: Basis) -> Block:
-    """Y - Q Q'Y."""
-    if not basis.columns:
-        return Y
-    C = seam.grams(basis, Y)[: basis.columns]
-    return seam.combine(basis, -C, Y, np.eye(Y.shape[1]))
-
-
-def _append_well_conditioned(seam: Seam, Y: Block, basis: Basis) -> Basis:
-    for _ in range(2):
-        Y = _project(seam, Y, basis)
-        Y = seam.times(Y, np.linalg.inv(np.linalg.cholesky(seam.cross(Y, Y)).T))
-    return seam.append(basis, Y)
+    kinds = (kind for value in values for kind in type(value).__mro__ if kind in _seams)
+    return _seams[next(kinds, np.ndarray)]

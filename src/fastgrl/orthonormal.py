@@ -1,0 +1,116 @@
+"""Orthonormal columns by Gram matrices alone, measured rather than assumed.
+
+Gram matrices are small, sum over rows in any library and on any number of workers, and leave the same bits
+behind everywhere; Householder reflections do none of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fastgrl.linalg import PROBES, Basis, Block, Host, Seam
+
+# What is left of a column after projection is rounding, and no direction, below this many eps.
+_LOST = 32.0
+# Inner products that are off by no more than this many eps, as measured, are not worth another round.
+_ORTHONORMAL = 4.0
+# A block that a round would magnify by more than this is taken apart instead, strongest directions first;
+# directions are taken together while they are within the second factor of each other.
+_LARGEST_GROWTH = 100.0
+_TOGETHER = 1e4
+
+
+def orthonormalise(
+    seam: Seam, Y: Block, basis: Basis, *, width: int, fresh: Callable[[int], Block] | None
+) -> tuple[Block, Host]:
+    """`width` orthonormal columns, orthogonal to the basis Q, that span Y as far as it is independent of Q.
+
+    Returns `(B, K)` with `Y = [Q, B] K`. A round of block Gram-Schmidt is one Gram of `[Q, Y]` against `Y`
+    and one combination; the Gram of the remainder follows by Pythagoras. A second round is done unless
+    B'B and a few random combinations of Q against B show nothing to mend. Columns that turn out to
+    depend on Q or on each other are replaced by `fresh(count)` random ones, or dropped when it is None.
+    """
+    eps = float(np.finfo(Y.dtype).eps)
+    C, G = _split_grams(seam, basis, Y)
+    if not np.isfinite(G).all():
+        raise FloatingPointError("the block contains NaN or Inf, or its squares overflow")
+    size = np.sqrt(np.diag(G))
+    R = _triangular(C, G, size, growth=_LARGEST_GROWTH)
+    if R is None or width < Y.shape[1]:
+        return _orthonormalise_carefully(seam, Y, basis, width=width, fresh=fresh, size=size.max(initial=0))
+    B = _without(seam, Y, basis, C, R)
+    against, own = np.split(seam.probes(basis, B), [PROBES])
+    if _mean_square(against) <= basis.columns * (_ORTHONORMAL * eps) ** 2:
+        if np.abs(own - np.eye(width)).max() <= _ORTHONORMAL * eps:
+            return B, np.concatenate([C, R])
+        R2 = np.linalg.cholesky(own).T
+        return seam.times(B, np.linalg.inv(R2), overwrite=True), np.concatenate([C, R2 @ R])
+    C2, G2 = _split_grams(seam, basis, B)
+    R2 = np.linalg.cholesky(G2 - C2.T @ C2).T
+    return _without(seam, B, basis, C2, R2, overwrite=True), np.concatenate([C + C2 @ R, R2 @ R])
+
+
+def _split_grams(seam: Seam, basis: Basis, Y: Block) -> tuple[Host, Host]:
+    """Q'Y and Y'Y."""
+    both = seam.grams(basis, Y)
+    return both[: basis.columns], both[basis.columns :]
+
+
+def _mean_square(values: Host) -> float:
+    return float((values**2).sum() / max(1, values.size))
+
+
+def _without(seam: Seam, Y: Block, basis: Basis, C: Host, R: Host, *, overwrite: bool = False) -> Block:
+    """(Y - Q C) R⁻¹."""
+    inverse = np.linalg.inv(R)
+    return seam.combine(basis, -C @ inverse, Y, inverse, overwrite=overwrite)
+
+
+def _triangular(C: Host, G: Host, size: Host, *, growth: float) -> Host | None:
+    """R with R'R = G - C'C, or None when R⁻¹ would magnify columns of that size by more than `growth`."""
+    if not (size > 0).all():
+        return None
+    try:
+        L = np.linalg.cholesky((G - C.T @ C) / np.outer(size, size))
+    except np.linalg.LinAlgError:
+        return None
+    return L.T * size if np.linalg.norm(np.linalg.inv(L)) <= growth else None
+
+
+def _orthonormalise_carefully(
+    seam: Seam, Y: Block, basis: Basis, *, width: int, fresh: Callable[[int], Block] | None, size: float
+) -> tuple[Block, Host]:
+    """As `orthonormalise`, for blocks that are dependent or nearly so: strongest directions first."""
+    before, wanted, original = basis, width, Y
+    floor = (_LOST * np.finfo(Y.dtype).eps * size) ** 2
+    while wanted and Y.shape[1]:
+        Y = _project(seam, _project(seam, Y, basis), basis)
+        energies, W = np.linalg.eigh(seam.cross(Y, Y))
+        energies, W = energies[::-1], W[:, ::-1]
+        strong = int((energies > max(floor, energies[0] / _TOGETHER**2)).sum())
+        if not strong:
+            break
+        kept = min(strong, wanted)
+        basis = _append_well_conditioned(seam, seam.times(Y, W[:, :kept] / np.sqrt(energies[:kept])), basis)
+        Y, wanted = seam.times(Y, W[:, kept:]), wanted - kept
+    if wanted and fresh is not None:
+        basis = _append_well_conditioned(seam, fresh(wanted), basis)
+    B = seam.columns(basis, before.columns, basis.columns)
+    return B, np.concatenate([seam.grams(before, original)[: before.columns], seam.cross(B, original)])
+
+
+def _project(seam: Seam, Y: Block, basis: Basis) -> Block:
+    """Y - Q Q'Y."""
+    if not basis.columns:
+        return Y
+    C = seam.grams(basis, Y)[: basis.columns]
+    return seam.combine(basis, -C, Y, np.eye(Y.shape[1]))
+
+
+def _append_well_conditioned(seam: Seam, Y: Block, basis: Basis) -> Basis:
+    for _ in range(2):
+        Y = _project(seam, Y, basis)
+        Y = seam.times(Y, np.linalg.inv(np.linalg.cholesky(seam.cross(Y, Y)).T))
+    return seam.append(basis, Y)
