@@ -77,7 +77,16 @@ def test_every_operator_gets_a_finite_certificate(name, dtype):
     assert "captured energy" in str(found)
 
 
-@pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("other", range(4))
+def test_what_a_run_missed_is_seen_whatever_the_two_seeds(seed, other):
+    a = np.diag(np.r_[np.full(40, 2.0), np.linspace(1.9, 0.1, 400)])
+    wrong = fg.fsvd(a, 32, seed=seed, n_iter=20, refill=False)
+    assert wrong.s[-1] < 1.9
+    assert not fg.certificate(a, wrong, seed=other).complete
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-50, 1.0, 1e50, 1e200])
 def test_scale_changes_nothing_but_the_scale(scale):
     a = scale * with_spectrum(40, 30, spectra(30)["slow decay"])
     found = fg.certificate(a, fg.fsvd(a, 5))
@@ -90,6 +99,7 @@ def test_scale_changes_nothing_but_the_scale(scale):
 def test_a_zero_matrix_is_certified_without_warnings():
     found = fg.certificate(np.zeros((5, 4)), fg.fsvd(np.zeros((5, 4)), 2))
     assert found.next_value == 0
+    assert found.captured == 1
     assert found.complete
 
 
@@ -97,5 +107,9 @@ def test_wrong_calls_are_named():
     svd = fg.fsvd(np.eye(5), 2)
     with pytest.raises(ShapeError, match="5×5"):
         fg.certificate(np.eye(6), svd)
-    with pytest.raises(ArgumentError, match="n_probes"):
-        fg.certificate(np.eye(5), svd, n_probes=1)
+    with pytest.raises(ShapeError, match="s 1"):
+        fg.certificate(np.eye(5), (svd.U, svd.s[:1], svd.Vt))
+    for wrong in ({"n_probes": 1}, {"n_probes": 2.5}, {"seed": -1}, {"seed": 2**64}):
+        with pytest.raises(ArgumentError, match=next(iter(wrong))):
+            fg.certificate(np.eye(5), svd, **wrong)
+    assert fg.certificate(np.eye(5), svd, seed=2**64 - 1).complete

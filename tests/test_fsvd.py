@@ -10,11 +10,11 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from operator_cases import CASES, built, dense, pattern
-from scipy.sparse.linalg import svds
+from scipy.sparse.linalg import ArpackError, svds
 from spectra import spectra, with_spectrum
 
 import fastgrl as fg
-from fastgrl.errors import ArgumentError, NotFiniteError, ShapeError, TransposeError
+from fastgrl.errors import ArgumentError, FastgrlError, NotFiniteError, ShapeError, TransposeError
 
 methods = pytest.mark.parametrize("method", ["krylov", "subspace"])
 SHAPES = [(60, 40), (40, 60), (50, 50), (1, 30), (30, 1)]
@@ -87,6 +87,21 @@ def test_scale_does_not_matter(method, scale, dtype):
 
 
 @methods
+@pytest.mark.parametrize("scale", [1e-36, 1e-30, 1e-20, 1e20, 1e30, 1e36])
+@pytest.mark.parametrize("name", ["very fast decay", "rank deficient", "clusters"])
+def test_float32_keeps_its_digits_at_any_scale(method, scale, name):
+    a = with_spectrum(60, 40, spectra(40)[name])
+    one = fg.fsvd(a.astype(np.float32), 8, method=method)
+    scaled = fg.fsvd((a * scale).astype(np.float32), 8, method=method)
+    assert np.abs(scaled.s.astype(np.float64) / scale - one.s).max() < 1e-5
+    assert np.abs(scaled.U.T @ scaled.U - np.eye(8)).max() < 1e-5
+
+
+def test_subnormal_numbers_are_answered():
+    assert fg.fsvd(np.full((3, 3), 1e-310), 1).s[0] == pytest.approx(3e-310, rel=1e-3)
+
+
+@methods
 @pytest.mark.parametrize(
     "a",
     [
@@ -108,9 +123,10 @@ def test_answers_where_svds_raises_or_worse(method, a):
     assert np.abs(svd.Vt @ svd.Vt.T - np.eye(k)).max() < 1e-13
 
 
-def test_svds_really_refuses_some_of_them():
-    with pytest.raises(ValueError, match="k"):
-        svds(np.arange(1.0, 31)[None, :], 1)
+@pytest.mark.parametrize("a", [np.arange(1.0, 31)[None, :], np.zeros((20, 30))], ids=["1×n", "zero"])
+def test_svds_really_refuses_some_of_them(a):
+    with pytest.raises((ValueError, ArpackError)):
+        svds(a, min(*a.shape, 6))
 
 
 @methods
@@ -182,6 +198,15 @@ def test_theorem_1_the_pseudo_inverse_gives_the_least_norm_fit():
     assert np.abs(np.linalg.pinv(M) @ Y - W).max() < 1e-12
 
 
+def test_the_pseudo_inverse_keeps_small_singular_values_of_large_matrices():
+    U = np.zeros((200_000, 2), np.float32)
+    U[0, 0] = U[1, 1] = 1
+    svd = fg.SVD(U, np.array([1, 0.01], np.float32), np.eye(2, dtype=np.float32))
+    W = fg.pinv_apply(svd, np.ones((200_000, 1), np.float32))
+    assert np.allclose(W.ravel(), [1, 100])
+    assert np.allclose(fg.pinv_apply(svd, np.ones((200_000, 1), np.float32), rcond=0.1).ravel(), [1, 0])
+
+
 def test_zero_singular_values_give_zero_in_the_pseudo_inverse():
     a = with_spectrum(20, 10, np.array([2.0, 1.0, 0, 0, 0]))
     W = fg.pinv_apply(fg.fsvd(a, 5), np.ones((20, 2)))
@@ -244,14 +269,29 @@ REPEATED = {
 @methods
 @pytest.mark.parametrize("name", REPEATED)
 @pytest.mark.parametrize(("rank", "block_size"), [(10, 5), (32, None), (64, None)])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_all_copies_of_a_repeated_singular_value_are_found(method, name, rank, block_size, seed):
+@pytest.mark.parametrize(("n_iter", "tol"), [(20, None), (40, 1e-6)])
+def test_all_copies_of_a_repeated_singular_value_are_found(method, name, rank, block_size, n_iter, tol):
     a = REPEATED[name]
     block_size = None if method == "subspace" else block_size
-    svd = fg.fsvd(a, rank, method=method, block_size=block_size, n_iter=20, seed=seed)
+    svd = fg.fsvd(a, rank, method=method, block_size=block_size, n_iter=n_iter, tol=tol)
     exact = np.linalg.svd(a.toarray(), compute_uv=False)[:rank]
     assert np.abs(svd.s - exact).max() < 0.01 * exact[0]
     assert fg.certificate(a, svd).complete
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("seed", range(4))
+def test_all_copies_are_found_with_the_default_settings(dtype, seed):
+    for name in (
+        "identity",
+        "cliques",
+        "100 triangles",
+        "two copies of a graph",
+        "40 copies above a slow tail",
+    ):
+        a = REPEATED[name].astype(dtype)
+        exact = np.linalg.svd(a.toarray(), compute_uv=False)[:32]
+        assert np.abs(fg.fsvd(a, 32, seed=seed).s - exact).max() < 0.02 * exact[0]
 
 
 def test_the_certificate_catches_missing_copies_when_refilling_is_off():
@@ -266,9 +306,11 @@ def test_the_certificate_catches_missing_copies_when_refilling_is_off():
     assert fg.certificate(a, fg.fsvd(a, 10, block_size=5)).complete
 
 
-def test_too_few_directions_without_refilling_is_an_error():
+@methods
+@pytest.mark.parametrize("a", [np.zeros((5, 4)), np.ones((20, 20))], ids=["zero", "rank one"])
+def test_too_few_directions_without_refilling_is_an_error(method, a):
     with pytest.raises(ArgumentError, match="refill"):
-        fg.fsvd(np.eye(50), 10, block_size=5, refill=False)
+        fg.fsvd(a, 2, method=method, refill=False)
 
 
 # ---- options
@@ -288,6 +330,13 @@ def test_tol_stops_early_on_the_measured_change(method):
 
 
 @methods
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_tol_is_reached_beyond_the_numerical_rank_too(method, dtype):
+    a = with_spectrum(60, 40, np.array([3.0, 2, 1]), dtype=dtype)
+    assert fg.fsvd(a, 5, method=method, tol=1e-6, n_iter=20).rounds <= 5
+
+
+@methods
 def test_progress_counts_every_product_to_the_end(method):
     seen = []
     fg.fsvd(dense(100, 80, np.float64), 10, method=method, n_iter=3, progress=lambda *x: seen.append(x))
@@ -299,7 +348,7 @@ def test_a_warm_start_needs_fewer_rounds(method):
     a = with_spectrum(300, 200, spectra(200)["slow decay"])
     cold = fg.fsvd(a, 10, method=method, n_iter=0)
     good = fg.fsvd(a, 10, method=method, n_iter=20)
-    for start in (good, good.Vt.T):
+    for start in (good, tuple(good), good.Vt.T, 1e200 * good.Vt.T):
         warm = fg.fsvd(a, 10, method=method, n_iter=0, start=start)
         assert np.abs(warm.s - good.s).max() < 1e-3 * np.abs(cold.s - good.s).max()
     few = fg.fsvd(a, 10, method=method, start=good.Vt[:3].T)
@@ -369,12 +418,27 @@ def test_any_shape_rank_and_block_give_orthonormal_vectors(rows, columns, rank, 
         ({"rank": 20, "block_size": 2, "n_iter": 3}, "8 columns for rank 20"),
         ({"rank": 3, "tol": 0}, "tol"),
         ({"rank": 3, "seed": -1}, "seed"),
+        ({"rank": 3, "seed": 2**64}, "seed"),
+        ({"rank": 3, "n_threads": 2.7}, "n_threads"),
         ({"rank": 3, "n_threads": 0}, "n_threads"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, says):
     with pytest.raises(ArgumentError, match=says):
         fg.fsvd(np.ones((40, 30)), arguments.pop("rank"), **arguments)
+
+
+def test_small_numpy_integers_are_integers():
+    a = dense(60, 50, np.float64)
+    for kind in (np.uint8, np.int8, np.uint64):
+        svd = fg.fsvd(a, kind(5), seed=kind(3), n_iter=kind(2), block_size=kind(9))
+        assert np.array_equal(svd.s, fg.fsvd(a, 5, seed=3, n_iter=2, block_size=9).s)
+    assert fg.fsvd(a, np.int8(40), method="subspace").s.shape == (40,)
+
+
+def test_numbers_too_far_apart_are_a_clear_error():
+    with pytest.raises(FastgrlError, match="orders of magnitude"):
+        fg.fsvd(np.diag([1e200, 1, 1, 1.0]), 2, block_size=1, start=np.eye(4)[:, 1:2])
 
 
 def test_a_start_of_the_wrong_shape_is_named():
@@ -423,9 +487,11 @@ def test_a_product_pair_that_is_no_transpose_pair_is_detected(dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("scale", [1e-20, 1, 1e20])
+@pytest.mark.parametrize("scale", [1e-170, 1e-20, 1, 1e20, 1e170])
 def test_true_transpose_pairs_pass_the_check_at_any_scale(dtype, scale):
-    a = (scale * dense(3000, 50, dtype)).astype(dtype)
+    if not 1e-30 < scale < 1e30:
+        dtype = np.float64
+    a = (scale * dense(3000, 50, np.float64)).astype(dtype)
     op = fg.Function(a.shape, lambda X: a @ X, lambda X: a.T @ X, dtype) + fg.Matrix(a)
     for seed in range(20):
         fg.fsvd(op, 1, n_iter=0, seed=seed)

@@ -85,6 +85,30 @@ def test_any_memory_layout_of_the_block_is_read_right(kernel, layout):
     assert np.allclose(kernels.multiply(kernels.csr_from_scipy(a), blocks[layout]), a @ X, atol=1e-14)
 
 
+def test_strided_values_and_unusual_index_types_are_read_right(kernel):
+    a, X = sparse(30, 20, np.float64), dense(20, 3, np.float64)
+    strided = sp.csr_array((np.repeat(a.data, 2)[::2], a.indices, a.indptr), shape=a.shape)
+    real = (a * (1 + 1j)).real
+    for other in (strided, real):
+        assert np.allclose(fg.Matrix(other) @ X, a @ X, atol=1e-14)
+    for kind in (np.uint16, np.int16, np.uint64, ">i4", ">i8"):
+        other = a.copy()
+        other.indices, other.indptr = a.indices.astype(kind), a.indptr.astype(kind)
+        assert np.allclose(fg.Matrix(other) @ X, a @ X, atol=1e-14)
+    other = a.copy()
+    other.data = a.data.astype(">f8")
+    assert np.allclose(fg.Matrix(other) @ X.astype(">f8"), a @ X, atol=1e-14)
+
+
+@pytest.mark.skipif(kernels._compiled() is None, reason="the compiled kernel is not part of this install")
+def test_the_compiled_kernel_converts_nothing_behind_our_back():
+    a, X = kernels.csr_from_scipy(sparse(5, 5, np.float64)), dense(5, 2, np.float64)
+    with pytest.raises(TypeError):
+        kernels._compiled().multiply_rows(
+            a.indptr, a.indices, a.values, None, X, np.empty((5, 2), np.float32), 0, 5, False
+        )
+
+
 def test_threads_do_not_change_a_bit(kernel):
     a = sp.random_array((30_000, 30_000), density=5e-4, rng=0, dtype=np.float32, format="csr")
     X = dense(30_000, 24, np.float32)
@@ -112,6 +136,11 @@ def test_all_ones_need_no_values():
     assert kernels.csr_from_scipy(pattern(9, 9).astype(int) * 2).values.dtype == np.float64
 
 
+def test_transposing_back_builds_no_third_copy():
+    A = fg.Matrix(sparse(9, 5, np.float64))
+    assert A.T.T.a is A.a
+
+
 def test_row_pointers_are_64_bit():
     csr = kernels.csr_from_scipy(sparse(5, 5, np.float64))
     assert csr.indptr.dtype == np.int64
@@ -135,6 +164,8 @@ def damaged(**parts):
         (damaged(indptr=[0, 1, 2, 3]), "5 values"),
         (damaged(indptr=[0, 1, 2, 3, 9]), "ends at 9"),
         (damaged(data=[1.0, 2.0]), "ends at 4"),
+        (damaged(indptr=np.array([0, 2**31 - 1, -(2**31), 3, 4], np.int32)), "never fall"),
+        (damaged(indptr=np.array([0, 99, 2, 3, 4], np.uint64)), "never fall"),
     ],
 )
 def test_a_damaged_matrix_is_refused_before_any_compiled_code_reads_it(matrix, says):
@@ -148,6 +179,10 @@ def test_damaged_coordinates_and_columns_are_refused_too():
     coo.coords = (np.array([0, 1, 7]), coo.col)
     with pytest.raises(ShapeError, match="row index 7"):
         fg.Matrix(coo)
+    lil = sp.lil_array(np.eye(3))
+    lil.rows[0] = [99]
+    with pytest.raises(ShapeError, match="index 99"):
+        fg.Matrix(lil)
     csc = sp.csc_array(np.eye(3))
     csc.indices = np.array([0, 1, 3])
     with pytest.raises(ShapeError, match="index 3 is outside"):
@@ -180,6 +215,15 @@ def kernel_info_of_a_new_process(**environment: str) -> subprocess.CompletedProc
 def test_the_environment_chooses_among_the_kernels(name):
     run = kernel_info_of_a_new_process(FASTGRL_KERNEL=name)
     assert run.stdout.startswith(f"{name} kernel")
+
+
+def test_a_kernel_that_cannot_be_loaded_says_why(monkeypatch):
+    def broken(name):
+        raise ImportError("wrong ELF class")
+
+    monkeypatch.setattr(kernels.importlib, "import_module", broken)
+    monkeypatch.setattr(kernels, "_chosen_kernel", lambda: "scipy")
+    assert "wrong ELF class" in fg.kernel_info().reason
 
 
 def test_an_unknown_kernel_is_named(monkeypatch):

@@ -7,7 +7,6 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
-
 #include <nanobind/stl/optional.h>
 
 #include <cstdint>
@@ -154,8 +153,10 @@ void define(nb::module_ &m) {
             multiply_rows<Index, Value, Scalar>(indptr, indices, values ? values->data() : nullptr,
                                                 scale ? scale->data() : nullptr, x, y, begin, end, use_avx2);
         },
-        nb::arg("indptr"), nb::arg("indices"), nb::arg("values").none(), nb::arg("scale").none(), nb::arg("x"),
-        nb::arg("y"), nb::arg("begin"), nb::arg("end"), nb::arg("use_avx2"));
+        // No conversions: a converted y would be a copy, and the product would be lost with it.
+        nb::arg("indptr").noconvert(), nb::arg("indices").noconvert(), nb::arg("values").none().noconvert(),
+        nb::arg("scale").none().noconvert(), nb::arg("x").noconvert(), nb::arg("y").noconvert(), nb::arg("begin"),
+        nb::arg("end"), nb::arg("use_avx2"));
 }
 
 }  // namespace

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from fastgrl.errors import ArgumentError, ShapeError
-from fastgrl.fsvd import PROBE_STREAM, SVD, fsvd, taming_scale
+from fastgrl.checks import integer, size
+from fastgrl.errors import ShapeError
+from fastgrl.fsvd import LARGEST_SEED, PROBE_STREAM, SVD, fsvd, taming_scale
 from fastgrl.leaves import LowRank
 from fastgrl.linalg import Host, seam_of
 from fastgrl.operators import Operator, as_operator
@@ -26,8 +27,8 @@ class Certificate:
     `left_residuals[i]` is ‖M vᵢ − σᵢuᵢ‖ and `right_residuals[i]` is ‖M'uᵢ − σᵢvᵢ‖: some singular value
     lies that near to σᵢ, not necessarily the i-th. `captured` is 1 − ‖M − UΣV'‖²/‖M‖² (Frobenius norms,
     also given as `residual_norm` and `norm`); `captured_error` and `residual_norm_error` are the standard
-    errors of the random probes. `next_value` is the largest singular value found in the complement, a
-    lower bound for σ_{k+1}.
+    errors of the random probes. `next_value` is the largest singular value of M − UΣV' that was found: a
+    lower bound of that matrix's norm and, once the residuals are small, of σ_{k+1}.
     """
 
     s: Host
@@ -48,7 +49,7 @@ class Certificate:
 
     @property
     def complete(self) -> bool:
-        """Nothing found in the complement is larger than the last value kept."""
+        """Nothing found in M − UΣV' is larger than the last value kept: none missed, none unconverged."""
         noise = 1e-12 * float(self.s[0]) + self.rounding
         return self.next_value <= (1 + _MISSED_SHARE) * float(self.s[-1]) + noise
 
@@ -61,7 +62,11 @@ class Certificate:
     def __str__(self) -> str:
         largest = max(float(self.s[0]), np.finfo(np.float64).tiny)
         worst = float(max(self.left_residuals.max(), self.right_residuals.max())) / largest
-        verdict = "nothing larger was found" if self.complete else "LARGER ONES WERE MISSED: raise n_iter"
+        verdict = (
+            "nothing larger was found"
+            if self.complete
+            else "LARGER ONES WERE MISSED OR ARE UNCONVERGED: raise n_iter"
+        )
         lines = {
             "captured energy": f"{100 * self.captured:.4f} % ± {100 * self.captured_error:.4f}",
             "left over": f"{self.residual_norm:.4g} ± {self.residual_norm_error:.2g} of {self.norm:.4g}",
@@ -93,12 +98,13 @@ def certificate(
     >>> round(c.next_value, 6), c.complete
     (1.0, True)
     """
-    if n_probes < 2:
-        raise ArgumentError(f"n_probes must be at least 2, got {n_probes!r}")
+    n_probes, seed = integer("n_probes", n_probes, least=2), integer("seed", seed, least=0, most=LARGEST_SEED)
     operator, (U, s, Vt) = as_operator(operator), svd
-    if (U.shape[0], Vt.shape[1]) != operator.shape:
-        raise ShapeError(f"an SVD of shape {U.shape[0]}×{Vt.shape[1]} cannot belong to {operator!r}")
-    scale = taming_scale(float(s[0]))
+    if (U.shape[0], Vt.shape[1]) != operator.shape or not U.shape[1] == len(s) == Vt.shape[0]:
+        parts = f"U {size(U.shape)}, s {len(s)}, Vt {size(Vt.shape)}"
+        whole = size((U.shape[0], Vt.shape[1]))
+        raise ShapeError(f"an SVD of a {whole} matrix ({parts}) cannot belong to {operator!r}")
+    scale = taming_scale(float(s[0]), s.dtype)
     operator = operator if scale == 1 else scale * operator
     with use_threads(n_threads), single_threaded_blas():
         return _measure(operator, U, s * scale, Vt.T, scale, n_probes, n_iter, seed)
@@ -114,23 +120,25 @@ def _measure(
     energy, error = float(samples.mean()), float(samples.std(ddof=1) / math.sqrt(n_probes))
     # ‖M‖² = ‖UΣV'‖² + 2⟨UΣV', M − UΣV'⟩ + ‖M − UΣV'‖², and only the last term is estimated.
     known = float((s.astype(np.float64) * (2 * np.diag(seam.cross(U, MV)) - s)).sum())
-    total = max(known + energy, np.finfo(np.float64).tiny ** 0.25)
-    following = fsvd(rest, 1, block_size=n_probes, n_iter=n_iter, seed=seed + 1, check=False)
+    total = known + energy
+    # A block of its own: the one that began the factorisation would miss again what it missed before.
+    start = seam.random(M.shape[1], n_probes, U.dtype, seed, PROBE_STREAM + 2)
+    following = fsvd(rest, 1, block_size=n_probes, n_iter=n_iter, start=start, seed=seed, check=False)
     eye = np.eye(len(s))
     return Certificate(
         s=s / scale,
         left_residuals=np.sqrt(_squares(MV - U * s)) / scale,
         right_residuals=np.sqrt(_squares(MU - V * s)) / scale,
         orthogonality=float(max(np.abs(seam.cross(x, x) - eye).max() for x in (U, V))),
-        captured=known / total,
-        captured_error=abs(known) * error / total**2,
+        captured=known / total if total > 0 else 1.0,
+        captured_error=abs(known / total) * (error / total) if total > 0 else 0.0,
         residual_norm=math.sqrt(energy) / scale,
         residual_norm_error=error / (2 * math.sqrt(energy)) / scale if energy else 0.0,
-        norm=math.sqrt(max(0.0, known + energy)) / scale,
+        norm=math.sqrt(max(0.0, total)) / scale,
         next_value=float(following.s[0]) / scale,
     )
 
 
 def _squares(Y: Any) -> Host:
     """Squared length of every column."""
-    return seam_of(Y).column_sums(np.square(Y, dtype=np.float64))
+    return np.diag(seam_of(Y).cross(Y, Y))

@@ -25,9 +25,27 @@ def size(shape: tuple[int, ...]) -> str:
     return "×".join(map(str, shape))
 
 
+def native(array: Array) -> Array:
+    """The same numbers in this machine's byte order."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def integer(name: str, value: Any, *, least: int, most: int | None = None) -> int:
+    """`value` as a Python integer between `least` and `most`.
+
+    >>> integer("rank", np.uint8(5), least=1)
+    5
+    """
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or value < least or (most is not None and value > most):
+        limit = "" if most is None else f" and at most {most}"
+        raise ArgumentError(f"{name} must be an integer of at least {least}{limit}, got {value!r}")
+    return int(value)
+
+
 def finite_array(values: ArrayLike, name: str, *, ndim: int) -> Array:
     """A float32 or float64 array of `ndim` dimensions without NaN or Inf; integers become float64."""
-    array = np.asarray(values)
+    array = native(np.asarray(values))
     if array.ndim != ndim:
         raise ShapeError(f"{name} must have {ndim} dimension{'s' * (ndim > 1)}, got shape {array.shape}")
     if array.dtype.kind in "bui":
@@ -83,7 +101,7 @@ def row_numbers(rows: Any, count: int, what: str) -> Array:
     if isinstance(rows, slice):
         return np.arange(count)[rows]
     index = np.asarray(rows)
-    if index.ndim != 1:
+    if index.ndim != 1 or isinstance(rows, tuple):
         raise ShapeError(f"{what}[rows] takes a slice or a list of rows, got {rows!r}")
     if index.dtype == bool:
         if len(index) != count:

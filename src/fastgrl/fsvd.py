@@ -19,8 +19,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fastgrl.checks import finite_array
-from fastgrl.errors import ArgumentError, NotFiniteError, ShapeError, TransposeError
+from fastgrl.checks import finite_array, integer
+from fastgrl.errors import ArgumentError, FastgrlError, NotFiniteError, ShapeError, TransposeError
 from fastgrl.leaves import Function
 from fastgrl.linalg import Basis, Block, Host, Seam, seam_of
 from fastgrl.operators import Operator, as_operator, leaves
@@ -34,6 +34,7 @@ Progress = Callable[[int, int], None]
 # intermediate blocks stay small beside the block itself.
 _PANEL_BYTES = 8 << 20
 _PANEL_COLUMNS = 16
+LARGEST_SEED = 2**64 - 1
 PROBE_STREAM = 2**32  # random streams of probes, far from those of the iteration
 
 
@@ -42,7 +43,7 @@ class SVD:
     """`U diag(s) Vt`, unpackable: `U, s, Vt = svd`. U is r×k, s falls, Vt is k×c.
 
     The sign of each pair of vectors is fixed: the largest entry of a column of U is positive.
-    `rounds` says how many iterations were done.
+    `rounds` says how many rounds were done after the first.
     """
 
     U: Any
@@ -84,43 +85,47 @@ def fsvd(
         paper. Krylov needs several times fewer products, subspace less memory.
     n_iter: rounds after the first (default 8 for krylov, 10 for subspace); each costs one product with M
         and one with M' for every column of the block.
-    block_size: columns multiplied at a time (default for krylov max(8, rank / 2), for subspace 2 rank).
+    block_size: columns multiplied at a time (default for krylov max(8, rank / 2), or rank if n_iter is 0; for
+        subspace 2 rank).
     tol: stop as soon as no singular value moved by more than this, relative to itself, in a round.
     start: a c×p array, or an earlier `SVD`, whose right vectors begin the iteration.
     seed: same seed, same bits, for any number of threads.
     check: probe operators made of functions for a transpose that does not belong to its product.
-    refill: replace columns that become dependent by random ones, so that repeated singular values are all
-        found; False stops there instead.
-    progress: called as `progress(done, total)` after each product.
+    refill: replace columns that become dependent by random ones, and begin another `n_iter` rounds from
+        random columns when as many equal values as the block has columns stand above the last, so that
+        repeated singular values are all found; False does neither.
+    progress: called as `progress(done, total)` after each product; `total` grows when rounds are added.
+    n_threads: threads for the products (default: the CPUs this process may use).
 
     >>> U, s, Vt = fg.fsvd(np.diag([3.0, 2.0, 1.0]), 2)
     >>> s.round(12)
     array([3., 2.])
     """
-    operator = as_operator(operator)
+    operator, seed = as_operator(operator), integer("seed", seed, least=0, most=LARGEST_SEED)
     plan = _plan(operator, rank, method=method, n_iter=n_iter, block_size=block_size, tol=tol)
-    run = _Run(operator, _integer("seed", seed, 0), refill, progress, 2 * (plan.n_iter + 1))
+    run = _Run(operator, seed, refill, progress, 2 * (plan.n_iter + 1))
     find = _krylov if method == "krylov" else _subspace
     with use_threads(n_threads), single_threaded_blas():
         if check:
             check_transpose(operator, seed=seed)
-        return _triplets(run, find(run, plan, _starting_block(run, plan, start)), rank)
+        return _triplets(run, find(run, plan, _starting_block(run, plan, start)), plan.rank)
 
 
-def pinv_apply(svd: SVD | tuple[Any, Any, Any], Y: Any) -> Any:
+def pinv_apply(svd: SVD | tuple[Any, Any, Any], Y: Any, *, rcond: float | None = None) -> Any:
     """Apply the pseudo-inverse: V diag(1/s) U'Y, where singular values that are zero give zero.
 
-    If the rows of M are independent and the rank suffices, W = M†Y is the least-norm solution of M W = Y.
+    Zero means at most `rcond` times the largest (default: a hundred eps). If the rows of M are independent
+    and the rank suffices, W = M†Y is the least-norm solution of M W = Y.
 
     >>> fg.pinv_apply(fg.fsvd(np.diag([4.0, 0.0]), 2), np.ones((2, 1))).round(12)
     array([[0.25], [0.  ]])
     """
     U, s, Vt = svd
-    if Y.ndim != 2 or Y.shape[0] != U.shape[0]:
+    Y = finite_array(Y, "Y", ndim=2)
+    if Y.shape[0] != U.shape[0]:
         raise ShapeError(f"the pseudo-inverse takes a block of {U.shape[0]} rows, got shape {Y.shape}")
-    seam = seam_of(Y)
-    s = np.asarray(s)
-    zero = s <= s.max(initial=0) * max(U.shape[0], Vt.shape[1]) * np.finfo(s.dtype).eps
+    seam, s = seam_of(U), np.asarray(s)
+    zero = s <= s.max(initial=0) * (100 * np.finfo(s.dtype).eps if rcond is None else rcond)
     inverse = np.where(zero, 0.0, 1.0 / np.where(zero, 1.0, s.astype(np.float64)))
     return seam.times(Vt.T, inverse[:, None] * seam.cross(U, Y))
 
@@ -138,14 +143,16 @@ def check_transpose(operator: Operator, *, seed: int = 0) -> None:
     Mu, Mv = operator @ u, operator.T @ v
     _check_finite(operator, Mu, "M X")
     _check_finite(operator, Mv, "M'X")
+    scale = taming_scale(max(seam.peak(Mu), seam.peak(Mv)), dtype)
+    Mu, Mv = scale * Mu, scale * Mv
     one, other = np.diag(seam.cross(Mu, v)), np.diag(seam.cross(u, Mv))
-    length = lambda X: np.sqrt(np.diag(seam.cross(X, X)))  # noqa: E731
-    allowed = 100 * np.finfo(dtype).eps * (length(Mu) * length(v) + length(u) * length(Mv))
+    a, b, c, d = (np.sqrt(np.diag(seam.cross(X, X))) for X in (Mu, v, u, Mv))
+    allowed = 100 * np.finfo(dtype).eps * (a * b + c * d)
     if (np.abs(one - other) > allowed).any():
         worst = int((np.abs(one - other) - allowed).argmax())
         raise TransposeError(
             f"the two products of {operator!r} are not the transpose of each other: "
-            f"⟨M u, v⟩ = {one[worst]:.6g} but ⟨u, M'v⟩ = {other[worst]:.6g} for random u and v; "
+            f"⟨M u, v⟩ = {one[worst] / scale:.6g} but ⟨u, M'v⟩ = {other[worst] / scale:.6g} for random u, v; "
             f"mend the backward product, or pass check=False if this is meant"
         )
 
@@ -158,6 +165,7 @@ class _Plan:
     n_iter: int
     block_size: int
     tol: float | None
+    eps: float
 
 
 def _plan(
@@ -172,25 +180,20 @@ def _plan(
     if method not in ("krylov", "subspace"):
         raise ArgumentError(f'method must be "krylov" or "subspace", got {method!r}')
     krylov, limit = method == "krylov", min(operator.shape)
-    if _integer("rank", rank, 1) > limit:
+    rank = integer("rank", rank, least=1)
+    if rank > limit:
         raise ArgumentError(f"rank {rank} is above min(shape) = {limit} of {operator!r}")
     if tol is not None and not tol > 0:
         raise ArgumentError(f"tol must be above 0, got {tol!r}")
-    rounds = _integer("n_iter", (8 if krylov else 10) if n_iter is None else n_iter, 0)
+    rounds = integer("n_iter", (8 if krylov else 10) if n_iter is None else n_iter, least=0)
     usual = max(8, -(-rank // min(2, rounds + 1))) if krylov else 2 * rank
-    width = _integer("block_size", usual if block_size is None else block_size, 1)
+    width = integer("block_size", usual if block_size is None else block_size, least=1)
     columns = width * (rounds + 1 if krylov else 1)
     if columns < rank:
         raise ArgumentError(
             f"block_size={width} with n_iter={rounds} gives {columns} columns for rank {rank}"
         )
-    return _Plan(int(rank), rounds, min(width, limit), tol)
-
-
-def _integer(name: str, value: Any, least: int) -> int:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-        raise ArgumentError(f"{name} must be an integer of at least {least}, got {value!r}")
-    return int(value)
+    return _Plan(rank, rounds, min(width, limit), tol, float(np.finfo(_working_dtype(operator)).eps))
 
 
 @dataclass
@@ -218,15 +221,17 @@ class _Run:
         """M'Y, likewise."""
         return self._product(self.transpose, Y, consume)
 
-    def orthonormal(self, Y: Block, basis: Basis, source: str = "") -> tuple[Block, Host]:
+    def orthonormal(self, Y: Block, basis: Basis, source: str = "start") -> tuple[Block, Host]:
         """qr(Y), orthogonal to the basis; never more columns than there are dimensions left."""
         width = min(Y.shape[1], Y.shape[0] - basis.columns)
         fresh = functools.partial(self.random, Y.shape[0]) if self.refill else None
         try:
             return orthonormalise(self.seam, Y, basis, width=width, fresh=fresh)
-        except FloatingPointError:
+        except FloatingPointError as error:
             _check_finite(self.operator, Y, source)
-            raise
+            raise FastgrlError(
+                f"{source} spans too many orders of magnitude: scale {self.operator!r}"
+            ) from error
 
     def random(self, rows: int, columns: int) -> Block:
         return self.seam.random(rows, columns, self.dtype, self.seed, next(self.streams))
@@ -240,7 +245,7 @@ class _Run:
         if self.progress is not None:
             self.progress(self.done, self.total)
         if self.scale is None:
-            self.scale = taming_scale(self.seam.peak(Y))
+            self.scale = taming_scale(self.seam.peak(Y), self.dtype)
         return Y if self.scale == 1 else self.scale * Y
 
 
@@ -253,11 +258,12 @@ def _in_panels(seam: Seam, M: Operator, X: Block, consume: bool) -> Block:
     return seam.by_panels(lambda panel: M @ panel, X, M.shape[0], width, consume)
 
 
-def taming_scale(peak: float) -> float:
-    """1, or the power of two that brings numbers whose squares would overflow or vanish near 1."""
-    if not math.isfinite(peak) or peak == 0 or 1e-70 < peak < 1e70:
+def taming_scale(peak: float, dtype: Any) -> float:
+    """1, or the power of two that brings numbers whose squares or inverses would overflow near 1."""
+    limit = 1e10 if dtype == np.float32 else 1e70
+    if not math.isfinite(peak) or peak == 0 or 1 / limit < peak < limit:
         return 1.0
-    return math.ldexp(1.0, -math.frexp(peak)[1])
+    return math.ldexp(1.0, min(1023, -math.frexp(peak)[1]))
 
 
 def _check_finite(operator: Operator, Y: Block, name: str) -> None:
@@ -278,10 +284,12 @@ def _starting_block(run: _Run, plan: _Plan, start: Any) -> Block:
     columns = run.operator.shape[1]
     if start is None:
         return run.random(columns, plan.block_size)
-    block = start.Vt.T if isinstance(start, SVD) else start
-    if block.ndim != 2 or block.shape[0] != columns:
+    block = start[2].T if isinstance(start, tuple) else start.Vt.T if isinstance(start, SVD) else start
+    block = finite_array(block, "start", ndim=2)[:, : min(run.operator.shape)]
+    if block.shape[0] != columns:
         raise ShapeError(f"start must have {columns} rows, one per column of M, got shape {block.shape}")
-    block = finite_array(block, "start", ndim=2)[:, : min(run.operator.shape)].astype(run.dtype)
+    peaks = np.abs(block).max(0, initial=0)
+    block = (block / np.where(peaks > 0, peaks, 1)).astype(run.dtype)
     missing = plan.block_size - block.shape[1]
     return np.hstack([block, run.random(columns, missing)]) if missing > 0 else block
 
@@ -293,7 +301,6 @@ class _Range:
     Q: Basis
     P: Basis
     K: Host
-    rounds: int
 
     @functools.cached_property
     def triplets(self) -> tuple[Host, Host, Host]:
@@ -320,18 +327,19 @@ def _subspace(run: _Run, plan: _Plan, X: Block) -> _Range:
         X = run.backward(X, consume=True)
         X, _ = run.orthonormal(X, run.empty(columns, 0), "M'X")
     P, K = run.orthonormal(run.backward(X), run.empty(columns, 0), "M'X")
-    return _Range(run.seam.as_basis(X), run.seam.as_basis(P), K, done)
+    return _Range(run.seam.as_basis(X), run.seam.as_basis(P), K)
 
 
 def _krylov(run: _Run, plan: _Plan, X: Block) -> _Range:
     """Block Golub-Kahan that keeps every block, begun anew with random columns if copies may be missing."""
     rows, columns = run.operator.shape
-    capacity = X.shape[1] * (plan.n_iter + 1)
+    # A basis grows when it must; with `tol` nobody knows how far.
+    capacity = X.shape[1] * ((plan.n_iter if plan.tol is None else min(plan.n_iter, 4)) + 1)
     Q, P = run.empty(rows, capacity), run.empty(columns, capacity + X.shape[1])
-    found = _expand(run, plan, _Range(Q, P, np.zeros((0, 0)), 0), X)
+    found = _expand(run, plan, _Range(Q, P, np.zeros((0, 0))), X)
     for _ in range(-(-plan.rank // plan.block_size)):
         whole = found.Q.columns == min(run.operator.shape)
-        if whole or not run.refill or not _may_have_missed_copies(found, plan, run.dtype):
+        if whole or not run.refill or not _may_have_missed_copies(found, plan):
             break
         run.total += 2 * (plan.n_iter + 1)
         found = _expand(run, plan, _compressed(run, found, plan.rank), run.random(columns, plan.block_size))
@@ -340,18 +348,20 @@ def _krylov(run: _Run, plan: _Plan, X: Block) -> _Range:
 
 def _expand(run: _Run, plan: _Plan, found: _Range, X: Block) -> _Range:
     """Q_j ← qr(M P_j), P_j+1 ← qr(M'Q_j) from P_0 = qr(X) on, each orthogonal to everything before it."""
-    Q, P, K, append, earlier = found.Q, found.P, found.K, run.seam.append, found.rounds
+    Q, P, K, append = found.Q, found.P, found.K, run.seam.append
+    # After a compression the leading values stand still until the new columns have met M twice.
+    patience = 2 if K.size else 1
     X, _ = run.orthonormal(X, P)
     P = append(P, X)
     for done in range(plan.n_iter + 1):
-        if Q.columns == run.operator.shape[0]:
+        if Q.columns == run.operator.shape[0] or not X.shape[1]:
             break
         X, _ = run.orthonormal(run.forward(X), Q, "M X")
         Q = append(Q, X)
         X, coefficients = run.orthonormal(run.backward(X), P, "M'X")
         P, K = append(P, X), _with_columns(K, coefficients)
-        before, found = found, _Range(Q, P, K, earlier + done)
-        if not X.shape[1] or (plan.tol is not None and _settled(before.values, found.values, plan)):
+        before, found = found, _Range(Q, P, K)
+        if plan.tol is not None and done >= patience and _settled(before.values, found.values, plan):
             break
     return found
 
@@ -364,21 +374,21 @@ def _with_columns(K: Host, coefficients: Host) -> Host:
 
 
 def _settled(before: Host | None, values: Host | None, plan: _Plan) -> bool:
-    """No singular value moved by more than `tol`, relative to itself (zero counting as rounding does)."""
+    """No singular value moved by more than `tol`, relative to itself, or by more than rounding."""
     if plan.tol is None or before is None or values is None or len(before) < plan.rank:
         return False
     a, b = before[: plan.rank], values[: plan.rank]
-    return bool((np.abs(a - b) <= plan.tol * np.maximum(b, 1e-15 * b.max())).all())
+    return bool((np.abs(a - b) <= plan.tol * b + 10 * plan.eps * b.max()).all())
 
 
-def _may_have_missed_copies(found: _Range, plan: _Plan, dtype: np.dtype[Any]) -> bool:
+def _may_have_missed_copies(found: _Range, plan: _Plan) -> bool:
     """A block of b columns finds at most b copies of a singular value: b or more equal ones are suspect.
 
     Only above the cut: when the last value kept is one of them, further copies would change nothing.
     """
-    close, b = (1e-3 if dtype == np.float32 else 1e-6), plan.block_size
+    close, b = 1e-3, plan.block_size
     kept = found.values[: plan.rank]
-    above = kept[kept > max(kept[-1] * (1 + close), kept[0] * 100 * np.finfo(dtype).eps)]
+    above = kept[kept > max(kept[-1] * (1 + close), kept[0] * 100 * plan.eps)]
     first, last = above[: max(0, len(above) - b + 1)], above[b - 1 :]
     return bool((first - last <= close * last).any())
 
@@ -388,7 +398,7 @@ def _compressed(run: _Run, found: _Range, rank: int) -> _Range:
     A, s, B = _leading(found, rank)
     Q, P = run.empty(run.operator.shape[0], rank), run.empty(run.operator.shape[1], rank)
     span, append = run.seam.span, run.seam.append
-    return _Range(append(Q, span(found.Q, A)), append(P, span(found.P, B)), np.diag(s), found.rounds)
+    return _Range(append(Q, span(found.Q, A)), append(P, span(found.P, B)), np.diag(s))
 
 
 def _leading(found: _Range, rank: int) -> tuple[Host, Host, Host]:
@@ -401,10 +411,11 @@ def _leading(found: _Range, rank: int) -> tuple[Host, Host, Host]:
 
 def _triplets(run: _Run, found: _Range, rank: int) -> SVD:
     A, s, B = _leading(found, rank)
-    Q, P, rounds = found.Q, found.P, found.rounds
+    Q, P = found.Q, found.P
     del found
     U = run.seam.span(Q, A)
     del Q  # half of the memory, given back before V is made
     signs = run.seam.signs(U)
     V = run.seam.span(P, B * signs)
-    return SVD(U * signs.astype(run.dtype), (s / (run.scale or 1.0)).astype(run.dtype), V.T, rounds)
+    values = (s / (run.scale or 1.0)).astype(run.dtype)
+    return SVD(U * signs.astype(run.dtype), values, V.T, run.done // 2 - 1)

@@ -18,6 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fastgrl.checks import FLOATS, native, size
 from fastgrl.errors import ArgumentError, DtypeError, NotFiniteError, ShapeError
 from fastgrl.parallel import parallel_map, thread_count
 
@@ -54,7 +55,10 @@ class CSR:
         flipped = sp.csc_array((values, self.indices, self.indptr), shape=self.shape[::-1]).tocsr()
         kept = None if self.values is None else flipped.data
         other = CSR(flipped.indptr.astype(np.int64), flipped.indices, kept, self.shape[::-1], self.dtype)
-        return self if _same(self, other) else other
+        if _same(self, other):
+            return self
+        other.__dict__["transposed"] = self  # or transposing back would build a third copy
+        return other
 
     @functools.cached_property
     def as_scipy(self) -> sp.csr_array:
@@ -78,52 +82,69 @@ def csr_from_scipy(matrix: Any) -> CSR:
     Values that are all 1 are dropped: the kernel then reads a third to a half fewer bytes.
     """
     _check_structure(matrix)
-    rows = matrix.tocsr()
-    if rows.dtype.kind not in "bui" and rows.dtype not in (np.float32, np.float64):
-        raise DtypeError(f"a sparse matrix of {rows.dtype} is not supported; use float32 or float64")
-    stored = int(rows.indptr[-1]) if len(rows.indptr) else 0
-    values = rows.data[:stored]
+    rows = matrix.tocsr() if matrix.format in _COMPRESSED else _checked_coordinates(matrix).tocsr()
+    values = native(rows.data[: rows.indptr[-1]])
+    if values.dtype.kind not in "bui" and values.dtype not in FLOATS:
+        raise DtypeError(f"a sparse matrix of {values.dtype} is not supported; use float32 or float64")
     if not np.isfinite(values).all():
-        raise NotFiniteError(f"the {_size(rows.shape)} sparse matrix contains NaN or Inf")
+        raise NotFiniteError(f"the {size(rows.shape)} sparse matrix contains NaN or Inf")
     ones = bool((values == 1).all())
     if values.dtype.kind in "bui" and not ones:
         values = values.astype(np.float64)
     dtype = None if values.dtype.kind in "bui" else values.dtype
-    indices = np.ascontiguousarray(rows.indices[:stored])
+    index = rows.indices.dtype if rows.indices.dtype in (np.int32, np.int64) else np.int64
+    indices = np.ascontiguousarray(rows.indices[: rows.indptr[-1]], dtype=index)
     shape = (int(rows.shape[0]), int(rows.shape[1]))
-    return CSR(rows.indptr.astype(np.int64), indices, None if ones else values, shape, dtype)
+    kept = None if ones else np.ascontiguousarray(values)
+    return CSR(rows.indptr.astype(np.int64), indices, kept, shape, dtype)
+
+
+_COMPRESSED = ("csr", "csc", "bsr")
 
 
 def _check_structure(matrix: Any) -> None:
-    """Row pointers, lengths and index ranges, before any compiled code follows them."""
-    what = f"the {_size(matrix.shape)} {matrix.format} matrix"
+    """Row pointers, lengths and index ranges of a compressed format, before compiled code follows them."""
     if matrix.ndim != 2:
         raise ShapeError(f"a sparse matrix has two dimensions, got shape {matrix.shape}")
-    if matrix.format == "coo":
-        _check_range(matrix.row, matrix.shape[0], f"{what}: row index")
-        _check_range(matrix.col, matrix.shape[1], f"{what}: column index")
-        if not len(matrix.row) == len(matrix.col) == len(matrix.data):
-            raise ShapeError(f"{what}: row, col and data have different lengths")
-    elif matrix.format in ("csr", "csc", "bsr"):
-        major, minor = matrix.shape[::-1] if matrix.format == "csc" else matrix.shape
-        if matrix.format == "bsr":
-            major, minor = major // matrix.blocksize[0], minor // matrix.blocksize[1]
-        indptr = matrix.indptr
-        if len(indptr) != major + 1 or indptr[0] != 0 or (np.diff(indptr) < 0).any():
-            raise ShapeError(f"{what}: indptr must hold {major + 1} values that start at 0 and never fall")
-        if len(matrix.indices) < indptr[-1] or len(matrix.data) < indptr[-1]:
-            raise ShapeError(f"{what}: indptr ends at {indptr[-1]}, beyond the stored entries")
-        _check_range(matrix.indices[: indptr[-1]], minor, f"{what}: index")
+    if matrix.format not in _COMPRESSED:
+        return
+    what = f"the {size(matrix.shape)} {matrix.format} matrix"
+    major, minor = matrix.shape[::-1] if matrix.format == "csc" else matrix.shape
+    if matrix.format == "bsr":
+        major, minor = major // matrix.blocksize[0], minor // matrix.blocksize[1]
+    indptr = _as_indices(matrix.indptr, f"{what}: indptr")
+    if len(indptr) != major + 1 or indptr[0] != 0 or (indptr[1:] < indptr[:-1]).any():
+        raise ShapeError(f"{what}: indptr must hold {major + 1} values that start at 0 and never fall")
+    if len(matrix.indices) < indptr[-1] or len(matrix.data) < indptr[-1]:
+        raise ShapeError(f"{what}: indptr ends at {indptr[-1]}, beyond the stored entries")
+    _check_range(matrix.indices[: indptr[-1]], minor, f"{what}: index")
+
+
+def _checked_coordinates(matrix: Any) -> Any:
+    """Any other format as coordinates within the shape."""
+    what = f"the {size(matrix.shape)} {matrix.format} matrix"
+    try:
+        coordinates = matrix.tocoo()
+    except ValueError as error:
+        raise ShapeError(f"{what}: {error}") from None
+    if not len(coordinates.row) == len(coordinates.col) == len(coordinates.data):
+        raise ShapeError(f"{what}: row, col and data have different lengths")
+    _check_range(coordinates.row, matrix.shape[0], f"{what}: row index")
+    _check_range(coordinates.col, matrix.shape[1], f"{what}: column index")
+    return coordinates
 
 
 def _check_range(indices: Array, limit: int, what: str) -> None:
-    if indices.size and (indices.min() < 0 or indices.max() >= limit):
-        bad = indices[(indices < 0) | (indices >= limit)][0]
+    numbers = _as_indices(indices, what)
+    if numbers.size and (numbers.min() < 0 or numbers.max() >= limit):
+        bad = numbers[(numbers < 0) | (numbers >= limit)][0]
         raise ShapeError(f"{what} {bad} is outside 0..{limit - 1}")
 
 
-def _size(shape: tuple[int, ...]) -> str:
-    return "×".join(map(str, shape))
+def _as_indices(values: Array, what: str) -> Array:
+    if values.dtype.kind not in "ui":
+        raise DtypeError(f"{what} must be integers, not {values.dtype}")
+    return values if values.dtype in (np.int32, np.int64) else values.astype(np.int64)
 
 
 def multiply(matrix: CSR, X: Array, *, row_scale: Array | None = None) -> Array:
@@ -165,10 +186,17 @@ def _row_ranges(matrix: CSR, columns: int) -> list[tuple[int, int]]:
 
 @functools.cache
 def _compiled() -> ModuleType | None:
+    return _import_kernel()[0]
+
+
+def _import_kernel() -> tuple[ModuleType | None, str]:
+    """The compiled module, or None and why."""
     try:
-        return importlib.import_module("fastgrl._kernels")
-    except ImportError:
-        return None
+        return importlib.import_module("fastgrl._kernels"), ""
+    except ModuleNotFoundError:
+        return None, "the compiled kernel was not built"
+    except ImportError as error:
+        return None, f"the compiled kernel cannot be loaded: {error}"
 
 
 @functools.cache
@@ -206,7 +234,7 @@ def kernel_info() -> KernelInfo:
     """
     kernel = _chosen_kernel()
     if kernel == "scipy":
-        reason = "the compiled kernel was not built" if _compiled() is None else "FASTGRL_KERNEL=scipy"
+        reason = _import_kernel()[1] or "FASTGRL_KERNEL=scipy"
         return KernelInfo(kernel, 1, f"{reason}; products go through SciPy on one thread")
     instructions = "AVX2 and FMA instructions" if kernel == "avx2" else "instructions every CPU has"
     return KernelInfo(kernel, thread_count(), f"compiled, {instructions}")

@@ -64,7 +64,7 @@ def chunk_bounds(rows: int) -> list[tuple[int, int]]:
     >>> chunk_bounds(5000)
     [(0, 4096), (4096, 5000)]
     """
-    return [(begin, min(begin + CHUNK_ROWS, rows)) for begin in range(0, rows, CHUNK_ROWS)]
+    return [(begin, min(begin + CHUNK_ROWS, rows)) for begin in range(0, max(rows, 1), CHUNK_ROWS)]
 
 
 def tree_sum(terms: Sequence[Host]) -> Host:
@@ -131,7 +131,8 @@ def _random(rows: int, columns: int, dtype: Any, seed: int, stream: int) -> Arra
     block = np.empty((rows, columns), dtype)
 
     def fill(begin: int, end: int) -> None:
-        bits = np.random.Philox(key=[seed, begin // CHUNK_ROWS], counter=[0, 0, 0, stream])
+        key = np.array([seed, begin // CHUNK_ROWS], np.uint64)
+        bits = np.random.Philox(key=key, counter=[0, 0, 0, stream])
         np.random.Generator(bits).standard_normal(dtype=block.dtype.type, out=block[begin:end])
 
     map_chunks(fill, rows, 8 * block.size)
@@ -234,8 +235,6 @@ def _by_panels(product: Callable[[Array], Array], X: Array, rows: int, width: in
 
 
 def _column_sums(X: Array) -> Host:
-    if not X.shape[0]:
-        return np.zeros(X.shape[1])
     return sum_over_chunks(lambda begin, end: X[begin:end].sum(0, dtype=np.float64), X.shape[0], X.size)
 
 

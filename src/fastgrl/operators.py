@@ -11,7 +11,8 @@ build new ones: `A + B`, `A - B`, `2 * A`, `A @ B`, `A ** 3`, `A[rows]`. Nothing
 array([[4. ], [3.25]])
 
 `dtype` is None for operators without numbers of their own (ones, identity, a bare pattern): they take the
-type of whatever they meet. Two different types are never mixed in silence.
+type of whatever they meet. Operators of two different types do not mix; a block of another type gives what
+NumPy's rules give.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from fastgrl.checks import (
     Shape,
     common_dtype,
     finite_array,
+    native,
     row_numbers,
     size,
 )
@@ -65,7 +67,8 @@ class Operator(ABC):
 
     def __matmul__(self, other: Any) -> Any:
         if isinstance(other, np.ndarray):
-            return self._multiply(_as_block(other, self))
+            Y = self._multiply(_as_block(other, self))
+            return Y.copy() if np.may_share_memory(Y, other) else Y
         return Product(self, as_operator(other))
 
     def __rmatmul__(self, other: Any) -> Operator:
@@ -234,7 +237,8 @@ class Polynomial(Operator):
         if not c:
             raise ArgumentError("a polynomial needs at least one coefficient")
         symbol = _bracketed(base, _ATOM)
-        formula = " + ".join(_shortened([_term(x, symbol + _superscript(i)) for i, x in enumerate(c, 1)]))
+        terms = [_term(x, symbol + _superscript(i)) for i, x in enumerate(c, 1)]
+        formula = " + ".join(_shortened(terms)).replace("+ −", "− ")
         settle(self, base=base, coefficients=c, shape=base.shape, dtype=base.dtype, formula=formula)
 
     def _multiply(self, X: Any) -> Any:
@@ -381,6 +385,7 @@ def _as_block(X: Array, operator: Operator) -> Array:
         )
     if X.shape[0] != operator.shape[1]:
         raise ShapeError(f"cannot multiply {operator!r} by a {size(X.shape)} block: the inner sizes differ")
+    X = native(X)
     if X.dtype in FLOATS:
         return np.asarray(X)
     if X.dtype.kind not in "bui":
@@ -417,7 +422,7 @@ def _term(factor: float, inner: str) -> str:
     if factor in (1, -1):
         return inner if factor == 1 else f"−{inner}"
     joint = "" if inner[0].isalpha() and factor.is_integer() else "·"
-    return f"{factor:g}{joint}{inner}"
+    return f"{factor:g}{joint}{inner}".replace("-", "−", factor < 0)
 
 
 def _superscript(exponent: int) -> str:

@@ -33,7 +33,8 @@ def orthonormalise(
     depend on Q or on each other are replaced by `fresh(count)` random ones, or dropped when it is None.
     """
     eps = float(np.finfo(Y.dtype).eps)
-    C, G = _split_grams(seam, basis, Y)
+    with np.errstate(over="ignore"):  # looked at right below
+        C, G = _split_grams(seam, basis, Y)
     if not np.isfinite(G).all():
         raise FloatingPointError("the block contains NaN or Inf, or its squares overflow")
     size = np.sqrt(np.diag(G))
@@ -43,7 +44,7 @@ def orthonormalise(
     B = _without(seam, Y, basis, C, R)
     against, own = np.split(seam.probes(basis, B), [PROBES])
     if _mean_square(against) <= basis.columns * (_ORTHONORMAL * eps) ** 2:
-        if np.abs(own - np.eye(width)).max() <= _ORTHONORMAL * eps:
+        if np.abs(own - np.eye(width)).max(initial=0) <= _ORTHONORMAL * eps:
             return B, np.concatenate([C, R])
         R2 = np.linalg.cholesky(own).T
         return seam.times(B, np.linalg.inv(R2), overwrite=True), np.concatenate([C, R2 @ R])

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
-from fastgrl.errors import ArgumentError
+from fastgrl.checks import integer
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -30,9 +30,8 @@ _requested: ContextVar[int | None] = ContextVar("fastgrl_threads", default=None)
 @contextmanager
 def use_threads(n_threads: int | None) -> Iterator[None]:
     """Run the body with `n_threads` threads; None keeps what was in force."""
-    if n_threads is not None and (isinstance(n_threads, bool) or n_threads < 1):
-        raise ArgumentError(f"n_threads must be at least 1 or None, got {n_threads!r}")
-    token = _requested.set(_requested.get() if n_threads is None else int(n_threads))
+    threads = _requested.get() if n_threads is None else integer("n_threads", n_threads, least=1)
+    token = _requested.set(threads)
     try:
         yield
     finally:
@@ -123,8 +122,7 @@ def _pop(unclaimed: list[Item]) -> Item | None:
 
 @functools.cache
 def _pool(workers: int) -> ThreadPoolExecutor:
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_pool.cache_clear)
+    _watch_forks()
     return ThreadPoolExecutor(workers, "fastgrl", initializer=_limit_blas_of_this_thread)
 
 
@@ -141,6 +139,7 @@ def single_threaded_blas() -> Iterator[None]:
     the first sets it, the last gives it back.
     """
     global _blas_users, _blas_threads
+    _watch_forks()
     with _blas_lock:
         _blas_users += 1
         if _blas_users == 1:
@@ -153,6 +152,19 @@ def single_threaded_blas() -> Iterator[None]:
             _blas_users -= 1
             if _blas_users == 0:
                 _set_blas_threads(_blas_threads)
+
+
+@functools.cache
+def _watch_forks() -> None:
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_begin_anew)
+
+
+def _begin_anew() -> None:
+    """A forked child has none of its parent's threads, and holds none of its limits."""
+    global _blas_lock, _blas_users
+    _pool.cache_clear()
+    _blas_lock, _blas_users = threading.Lock(), 0
 
 
 @functools.cache
