@@ -20,7 +20,7 @@ help:
 	@echo "make bench   side-by-side timings against other libraries (10 GB of memory; the SVD race needs FASTGRL_DATA)"
 	@echo "make clean   remove what the others made"
 
-$(STAMP): pyproject.toml CMakeLists.txt src/fastgrl/_kernels.cpp
+$(STAMP): pyproject.toml CMakeLists.txt $(wildcard src/fastgrl/_*.cpp src/fastgrl/_*.h)
 	@test -x $(BIN)/python || { echo "making $(VENV) with $(PYTHON)"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing fastgrl into $(VENV) (a minute or two the first time)"
 	@$(PIP) install --quiet --editable '.[dev]' 2> $(VENV)/install.log || { cat $(VENV)/install.log; exit 1; }

@@ -6,6 +6,8 @@ from fastgrl.errors import FastgrlError as FastgrlError
 from fastgrl.fsvd import SVD as SVD
 from fastgrl.fsvd import fsvd as fsvd
 from fastgrl.fsvd import pinv_apply as pinv_apply
+from fastgrl.graph import Graph as Graph
+from fastgrl.io import read_graph as read_graph
 from fastgrl.kernels import kernel_info as kernel_info
 from fastgrl.leaves import Diagonal as Diagonal
 from fastgrl.leaves import Function as Function

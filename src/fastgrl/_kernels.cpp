@@ -5,6 +5,8 @@
 // A call does a range of rows on the calling thread with the GIL released; kernels.py hands ranges to
 // threads. Every entry of Y is one sum in CSR order whatever the ranges are, so threads never change a bit.
 
+#include "_edges.h"
+
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -168,6 +170,7 @@ NB_MODULE(_kernels, m) {
     define<int64_t, float, float>(m);
     define<int64_t, double, double>(m);
     define<int64_t, float, double>(m);
+    define_edges(m);
     m.def("has_avx2", [] {
 #if HAVE_AVX2_VARIANT
         return bool(__builtin_cpu_supports("avx2")) && bool(__builtin_cpu_supports("fma"));

@@ -25,6 +25,22 @@ def size(shape: tuple[int, ...]) -> str:
     return "×".join(map(str, shape))
 
 
+def shown(value: Any, limit: int = 40) -> str:
+    """A value from outside as a message may show it: quoted, short, and without raw control characters.
+
+    >>> print(shown("\x1b[2J"))
+    '\\x1b[2J'
+    """
+    text = value if isinstance(value, str) else str(value) if isinstance(value, np.generic) else repr(value)
+    cut = text if len(text) <= limit else text[:limit] + "…"
+    printable = "".join(c if c.isprintable() else _escaped(c) for c in cut)
+    return f"'{printable}'" if isinstance(value, str) else printable
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
 def native(array: Array) -> Array:
     """The same numbers in this machine's byte order."""
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))

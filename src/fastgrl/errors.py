@@ -1,11 +1,18 @@
 """The exceptions a user can meet.
 
 FastgrlError
-├── ArgumentError      an argument outside its range          (also a ValueError)
-├── ShapeError         shapes that do not fit together        (also a ValueError)
-├── DtypeError         number types that do not fit together  (also a TypeError)
-├── NotFiniteError     NaN or Inf where a number must be      (also a ValueError)
-└── TransposeError     a product and its transpose disagree   (also a ValueError)
+├── ArgumentError      an argument outside its range               (also a ValueError)
+├── ShapeError         shapes that do not fit together             (also a ValueError)
+├── DtypeError         number types that do not fit together       (also a TypeError)
+├── NotFiniteError     NaN or Inf where a number must be           (also a ValueError)
+├── TransposeError     a product and its transpose disagree        (also a ValueError)
+├── InputError         a file or table cannot be read as it is     (also a ValueError)
+├── UnknownIdError     an id that is not in the graph              (also a KeyError)
+├── LeakError          test edges that training has seen           (also a ValueError)
+├── UnavailableError   no network, no disk space, no permission    (also an OSError)
+└── MissingExtraError  an optional package is not installed        (also an ImportError)
+
+FastgrlWarning is something odd that was dealt with, and how.
 """
 
 
@@ -31,3 +38,30 @@ class NotFiniteError(FastgrlError, ValueError):
 
 class TransposeError(FastgrlError, ValueError):
     """The two products of an operator are not the transpose of each other."""
+
+
+class InputError(FastgrlError, ValueError):
+    """A file or a table cannot be read as it is; the message names the place and the value."""
+
+
+class UnknownIdError(FastgrlError, KeyError):
+    """An id that is not in the graph."""
+
+    def __str__(self) -> str:  # KeyError would print the message quoted
+        return str(self.args[0])
+
+
+class LeakError(FastgrlError, ValueError):
+    """Test edges that training has seen, or non-edges that are edges."""
+
+
+class UnavailableError(FastgrlError, OSError):
+    """The surroundings are at fault, not the input: no network, no disk space, no permission."""
+
+
+class MissingExtraError(FastgrlError, ImportError):
+    """An optional package is not installed; the message names the extra that brings it."""
+
+
+class FastgrlWarning(UserWarning):
+    """Something odd in the input that was dealt with, and how."""

@@ -189,6 +189,11 @@ def _compiled() -> ModuleType | None:
     return _import_kernel()[0]
 
 
+def compiled_module() -> ModuleType | None:
+    """The compiled module, or None where it was not built or FASTGRL_KERNEL=scipy turns it off."""
+    return None if _chosen_kernel() == "scipy" else _compiled()
+
+
 def _import_kernel() -> tuple[ModuleType | None, str]:
     """The compiled module, or None and why."""
     try:

@@ -1,0 +1,661 @@
+// Edge lists at memory speed: text → node numbers, and pairs of node numbers → compressed sparse rows.
+//
+// Every call works on the calling thread with the GIL released; Python hands out the pieces. The results do
+// not depend on the pieces or on the number of threads: nodes are numbered by where their ids first appear,
+// and repeated edges keep the order in which they were given.
+
+#include "_edges.h"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace nb = nanobind;
+
+namespace {
+
+template <typename T>
+using In = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <typename T>
+using Out = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// ---- ids → numbers
+
+struct Token {
+    const char *text;
+    uint32_t length;
+    bool canonical;   // decimal digits without a leading zero, below 10⁹: the number says it all
+    uint32_t number;  // if canonical
+};
+
+bool valid_utf8(const char *text, size_t length) {
+    const unsigned char *p = reinterpret_cast<const unsigned char *>(text), *end = p + length;
+    while (p < end) {
+        if (*p < 0x80) { ++p; continue; }
+        int extra = *p >= 0xC2 && *p <= 0xDF ? 1 : (*p & 0xF0) == 0xE0 ? 2 : *p >= 0xF0 && *p <= 0xF4 ? 3 : 0;
+        if (extra == 0 || end - p <= extra) return false;
+        const unsigned char second = p[1];
+        if ((*p == 0xE0 && second < 0xA0) || (*p == 0xED && second > 0x9F)) return false;  // overlong, surrogate
+        if ((*p == 0xF0 && second < 0x90) || (*p == 0xF4 && second > 0x8F)) return false;  // overlong, above U+10FFFF
+        for (int i = 1; i <= extra; ++i)
+            if ((p[i] & 0xC0) != 0x80) return false;
+        p += extra + 1;
+    }
+    return true;
+}
+
+uint64_t mix(uint64_t a, uint64_t b) {
+    const unsigned __int128 product = static_cast<unsigned __int128>(a ^ 0x9E3779B97F4A7C15u) * (b ^ 0xD6E8FEB86659FD93u);
+    return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+}
+
+// Distinct ids in order of arrival. Ids of up to 15 bytes are compared inside the hash table, integers that
+// are not far apart are found in a plain array.
+class IdTable {
+  public:
+    static constexpr int32_t kNone = -1, kNotText = -2, kFull = -3;
+
+    IdTable() : slots_(1 << 12), offsets_(1, 0) { seed_ = (uint64_t(std::random_device{}()) << 32) | std::random_device{}(); }
+
+    size_t size() const { return first_.size(); }
+    const char *text(size_t code) const { return bytes_.data() + offsets_[code]; }
+    size_t length(size_t code) const { return offsets_[code + 1] - offsets_[code]; }
+    int64_t first(size_t code) const { return first_[code]; }
+
+    void prefetch(const Token &token, const char *end) {
+        if (token.canonical && token.number < direct_.size()) __builtin_prefetch(&direct_[token.number]);
+        else __builtin_prefetch(&slots_[home(key_of(token, end))]);
+    }
+
+    // The number of an id; `position` is where it stands in the text, `end` where the text may be read to.
+    int32_t number(const Token &token, int64_t position, const char *end) {
+        if (!token.canonical) return lookup(token, position, end);
+        if (token.number >= direct_.size() && !widen(token.number)) return lookup(token, position, end);
+        int32_t &code = direct_[token.number];
+        if (code == kNone) code = lookup(token, position, end);
+        return code;
+    }
+
+  private:
+    struct Key { uint64_t low, high; };
+    struct Slot { uint64_t low = 0, high = 0; int32_t code = kNone; };
+
+    Key key_of(const Token &token, const char *end) const {
+        if (token.length > 15) return long_key(token);
+        Key key{0, 0};
+        if (token.text + 16 <= end) {
+            std::memcpy(&key, token.text, 16);
+            if (token.length < 8) { key.low &= ~(~uint64_t(0) << (8 * token.length)); key.high = 0; }
+            else key.high &= ~(~uint64_t(0) << (8 * (token.length - 8)));
+        } else {
+            std::memcpy(&key, token.text, token.length);
+        }
+        key.high |= uint64_t(token.length) << 56;
+        return key;
+    }
+
+    Key long_key(const Token &token) const {
+        uint64_t a = seed_, b = ~seed_;
+        const char *p = token.text, *end = token.text + token.length;
+        for (; end - p >= 8; p += 8) {
+            uint64_t word;
+            std::memcpy(&word, p, 8);
+            a = mix(a ^ word, b);
+            b += word * 0xA0761D6478BD642Fu + (b >> 29);
+        }
+        uint64_t word = 0;
+        std::memcpy(&word, p, end - p);
+        a = mix(a ^ word, b ^ token.length);
+        return {a, mix(b, a ^ word) | (uint64_t(0xFF) << 56)};
+    }
+
+    size_t home(const Key &key) const { return mix(key.low ^ seed_, key.high) & (slots_.size() - 1); }
+
+    int32_t lookup(const Token &token, int64_t position, const char *end) {
+        const Key key = key_of(token, end);
+        size_t at = home(key);
+        for (; slots_[at].code != kNone; at = (at + 1) & (slots_.size() - 1)) {
+            const Slot &slot = slots_[at];
+            if (slot.low != key.low || slot.high != key.high) continue;
+            if (token.length <= 15 || same(slot.code, token)) return slot.code;
+        }
+        return insert(key, token, position, at);
+    }
+
+    bool same(int32_t code, const Token &token) const {
+        return length(code) == token.length && std::memcmp(text(code), token.text, token.length) == 0;
+    }
+
+    int32_t insert(const Key &key, const Token &token, int64_t position, size_t at) {
+        if (size() >= size_t(INT32_MAX)) return kFull;
+        if (!token.canonical && !valid_utf8(token.text, token.length)) return kNotText;
+        const int32_t code = static_cast<int32_t>(size());
+        bytes_.insert(bytes_.end(), token.text, token.text + token.length);
+        offsets_.push_back(bytes_.size());
+        first_.push_back(position);
+        slots_[at] = {key.low, key.high, code};
+        if (2 * size() > slots_.size()) grow();
+        return code;
+    }
+
+    void grow() {
+        std::vector<Slot> old(slots_.size() * 2);
+        old.swap(slots_);
+        for (const Slot &slot : old) {
+            if (slot.code == kNone) continue;
+            size_t at = home({slot.low, slot.high});
+            while (slots_[at].code != kNone) at = (at + 1) & (slots_.size() - 1);
+            slots_[at] = slot;
+        }
+    }
+
+    // An array over all integers up to `number`, as long as it stays in proportion to the ids.
+    bool widen(uint32_t number) {
+        if (number >= std::max<size_t>(1 << 16, 16 * size())) return false;
+        direct_.resize(std::max<size_t>(1 << 16, 2 * size_t(number)), kNone);
+        return true;
+    }
+
+    std::vector<Slot> slots_;
+    std::vector<int32_t> direct_;
+    std::vector<char> bytes_;
+    std::vector<uint64_t> offsets_;
+    std::vector<int64_t> first_;
+    uint64_t seed_;
+};
+
+// ---- text → edges
+
+struct Dialect {
+    char delimiter;      // 0: any run of blanks and tabs
+    bool quoting;
+    char comment;        // lines that begin with it are skipped; 0: none
+    bool ask_about_hash; // a line that begins with # though comments are not known: skip, or ask if it looks like data
+    int columns, source, target, weight;  // weight −1: none
+    char decimal;
+};
+
+enum Fault : int {
+    kFine, kColumns, kEmptyId, kNul, kUnclosed, kAfterQuote, kNotText, kNotNumber, kNotFinite, kNegative, kHash, kTooMany
+};
+
+struct Report {
+    Fault fault = kFine;
+    int64_t line = 0;
+    int column = 0;
+    std::string value;
+};
+
+constexpr size_t kShown = 200;
+
+double parsed_number(std::string text, char decimal, Fault &fault) {
+    if (decimal != '.') {
+        if (text.find('.') != std::string::npos) { fault = kNotNumber; return 0; }
+        std::replace(text.begin(), text.end(), decimal, '.');
+    }
+    const char *p = text.c_str(), *end = p + text.size();
+    const char *body = p + (p < end && (*p == '+' || *p == '-'));
+    std::string lower(body, end);
+    std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+    if (lower == "inf" || lower == "infinity" || lower == "nan") { fault = kNotFinite; return 0; }
+    if (body == end || !(std::isdigit(static_cast<unsigned char>(*body)) || *body == '.')) { fault = kNotNumber; return 0; }
+    double value = 0;
+    const auto result = std::from_chars(body, end, value);
+    if (result.ptr != end) { fault = kNotNumber; return 0; }
+    if (result.ec == std::errc::result_out_of_range) value = std::strtod(body, nullptr);
+    else if (result.ec != std::errc()) { fault = kNotNumber; return 0; }
+    if (!std::isfinite(value)) { fault = kNotFinite; return 0; }
+    if (*p == '-' && value != 0) fault = kNegative;
+    return value;
+}
+
+class Scanner {
+  public:
+    explicit Scanner(const Dialect &dialect) : dialect_(dialect) {
+        std::memset(stops_, 0, sizeof(stops_));
+        for (unsigned char c : {'\0', '\n', '\r'}) stops_[c] = true;
+        if (dialect.delimiter) stops_[static_cast<unsigned char>(dialect.delimiter)] = true;
+        else stops_[' '] = stops_['\t'] = true;
+    }
+
+    IdTable ids;
+    std::vector<int32_t> sources, targets;
+    std::vector<double> weights;
+    int64_t lines = 0, comments = 0, trimmed = 0;
+    Report report;
+
+    // All records of a text that ends where a record ends.
+    void scan(const char *text, size_t length, int64_t position) {
+        begin_ = p_ = text;
+        end_ = text + length;
+        position_ = position;
+        sources.clear(), targets.clear(), weights.clear();
+        lines = comments = trimmed = 0;
+        report = Report();
+        while (p_ < end_ && report.fault == kFine) record();
+        Report later = std::move(report);
+        report = Report();
+        resolve();
+        if (report.fault == kFine) report = std::move(later);
+    }
+
+    // Where the last whole record of a text ends; 0 if there is none.
+    size_t last_record_end(const char *text, size_t length) {
+        begin_ = p_ = text;
+        end_ = text + length;
+        size_t whole = 0;
+        while (p_ < end_) {
+            report = Report();
+            skip_record();
+            if (report.fault == kUnclosed) break;
+            const bool ended = p_ > begin_ && (p_[-1] == '\n' || (p_[-1] == '\r' && p_ < end_));
+            if (ended) whole = p_ - begin_;
+        }
+        report = Report();
+        return whole;
+    }
+
+  private:
+    struct Field { const char *text; size_t length; bool quoted; };
+    struct Pending { Token token; int64_t position, line; int column; };
+
+    bool at_end_of_line() const { return p_ == end_ || *p_ == '\n' || *p_ == '\r'; }
+    static bool blank(char c) { return c == ' ' || c == '\t'; }
+
+    void end_line() {
+        if (p_ == end_) return;
+        if (*p_ == '\r' && p_ + 1 < end_ && p_[1] == '\n') ++p_;
+        ++p_;
+        ++lines;
+    }
+
+    void skip_line() {
+        while (!at_end_of_line()) ++p_;
+        end_line();
+    }
+
+    void skip_blanks() {
+        while (p_ < end_ && blank(*p_) && *p_ != dialect_.delimiter) ++p_;
+    }
+
+    void fail(Fault fault, int column, const char *text, size_t length) {
+        if (report.fault != kFine) return;
+        report = {fault, lines, column, std::string(text, std::min(length, kShown))};
+    }
+
+    // One field; p_ is left on the delimiter, the end of the line or a NUL.
+    Field field(int column) {
+        const char *before = p_;
+        skip_blanks();
+        if (dialect_.quoting && p_ < end_ && *p_ == '"') return quoted_field(column);
+        const char *start = p_;
+        while (p_ < end_ && !stops_[static_cast<unsigned char>(*p_)]) ++p_;
+        const char *stop = p_;
+        while (stop > start && blank(stop[-1])) --stop;
+        if (dialect_.delimiter && (start != before || stop != p_) && stop > start) ++trimmed;
+        return {start, size_t(stop - start), false};
+    }
+
+    Field quoted_field(int column) {
+        const char *opening = p_++, *start = p_;
+        const int64_t line = lines;
+        bool doubled = false;
+        for (;; ++p_) {
+            if (p_ == end_) {
+                lines = line;
+                fail(kUnclosed, column, opening, end_ - opening);
+                return {start, 0, true};
+            }
+            if (*p_ == '\n' || (*p_ == '\r' && !(p_ + 1 < end_ && p_[1] == '\n'))) ++lines;
+            if (*p_ == '\0') { fail(kNul, column, start, p_ - start); return {start, 0, true}; }
+            if (*p_ != '"') continue;
+            if (p_ + 1 < end_ && p_[1] == '"') { doubled = true; ++p_; continue; }
+            break;
+        }
+        Field found{start, size_t(p_ - start), true};
+        const char *after = ++p_;
+        skip_blanks();
+        const bool separated = !dialect_.delimiter && p_ > after;
+        if (p_ < end_ && !separated && !stops_[static_cast<unsigned char>(*p_)])
+            fail(kAfterQuote, column, opening, p_ + 1 - opening);
+        if (doubled) {
+            std::string text;
+            for (size_t i = 0; i < found.length; ++i) {
+                text.push_back(found.text[i]);
+                if (found.text[i] == '"') ++i;
+            }
+            unescaped_.push_back(std::move(text));
+            found.text = unescaped_.back().data();
+            found.length = unescaped_.back().size();
+        }
+        return found;
+    }
+
+    // Step over the delimiter; false at the end of the record.
+    bool next_field() {
+        if (dialect_.delimiter) {
+            if (p_ == end_ || *p_ != dialect_.delimiter) return false;
+            ++p_;
+            return true;
+        }
+        skip_blanks();
+        return !at_end_of_line() && *p_ != '\0';
+    }
+
+    void skip_record() {
+        if (comment_line()) return;
+        int column = 0;
+        do field(column++);
+        while (report.fault == kFine && next_field());
+        unescaped_.clear();
+        if (report.fault == kUnclosed) return;
+        skip_line();
+    }
+
+    bool comment_line() {
+        const char *start = p_;
+        skip_blanks();
+        const bool empty = at_end_of_line();
+        const bool comment = !empty && dialect_.comment && *p_ == dialect_.comment;
+        const bool hash = !empty && !comment && dialect_.ask_about_hash && *p_ == '#';
+        if (hash && (p_ + 1 == end_ || blank(p_[1]) || p_[1] == '#' || !looks_like_data())) { skip_line(); ++comments; return true; }
+        if (empty || comment) { skip_line(); comments += comment; return true; }
+        p_ = start;
+        return false;
+    }
+
+    bool looks_like_data() {
+        const char *start = p_;
+        const int64_t line = lines, blanks = trimmed;
+        int count = 0;
+        do { field(count); ++count; } while (report.fault == kFine && next_field());
+        const bool data = report.fault == kFine && count == dialect_.columns;
+        report = Report();
+        p_ = start;
+        lines = line, trimmed = blanks;
+        return data;
+    }
+
+    void record() {
+        if (comment_line()) return;
+        if (dialect_.ask_about_hash && *p_ == '#') return fail(kHash, 0, p_, line_end() - p_);
+        const char *start = p_;
+        const int64_t line = lines;
+        if (!dialect_.delimiter) skip_blanks();
+        Pending pair[2];
+        double weight = 0;
+        int column = 0;
+        do {
+            if (column == dialect_.source) take_id(pair[0], column, line);
+            else if (column == dialect_.target) take_id(pair[1], column, line);
+            else if (column == dialect_.weight) weight = take_weight(column, line);
+            else field(column);
+            ++column;
+            if (report.fault != kFine) return at_line(report.fault == kUnclosed ? lines : line);
+        } while (next_field());
+        if (p_ < end_ && *p_ == '\0') { fail(kNul, column - 1, p_, 0); return at_line(line); }
+        if (column != dialect_.columns) { fail(kColumns, column, start, line_end() - start); return at_line(line); }
+        end_line();
+        pending_.push_back(pair[0]);
+        pending_.push_back(dialect_.source == dialect_.target ? pair[0] : pair[1]);
+        if (dialect_.weight >= 0) weights.push_back(weight);
+        if (pending_.size() >= kBatch) {
+            Report kept = std::move(report);
+            resolve();
+            if (report.fault == kFine) report = std::move(kept);
+        }
+    }
+
+    void at_line(int64_t line) { report.line = line; }
+
+    const char *line_end() const {
+        const char *p = p_;
+        while (p < end_ && *p != '\n' && *p != '\r') ++p;
+        return p;
+    }
+
+    void take_id(Pending &pending, int column, int64_t line) {
+        pending.position = position_ + (p_ - begin_);
+        pending.line = line;
+        pending.column = column;
+        if (take_number(pending.token)) return;
+        const Field found = field(column);
+        if (report.fault != kFine) return;
+        if (found.length == 0) return fail(p_ < end_ && *p_ == '\0' ? kNul : kEmptyId, column, p_, 0);
+        pending.token = {found.text, uint32_t(std::min<size_t>(found.length, UINT32_MAX)), false, 0};
+        const char *q = found.text, *stop = q + found.length;
+        if (found.length > 9 || (*q == '0' && found.length > 1)) return;
+        uint32_t value = 0;
+        for (; q < stop && *q >= '0' && *q <= '9'; ++q) value = 10 * value + uint32_t(*q - '0');
+        if (q == stop) pending.token.canonical = true, pending.token.number = value;
+    }
+
+    // The common case in one pass: a canonical number up to the delimiter or the end of the line.
+    bool take_number(Token &token) {
+        const char *q = p_, *stop = std::min(end_, p_ + 9);
+        uint32_t value = 0;
+        for (; q < stop && *q >= '0' && *q <= '9'; ++q) value = 10 * value + uint32_t(*q - '0');
+        if (q == p_ || q == end_ || !stops_[static_cast<unsigned char>(*q)] || (*p_ == '0' && q - p_ > 1)) return false;
+        token = {p_, uint32_t(q - p_), true, value};
+        p_ = q;
+        return true;
+    }
+
+    double take_weight(int column, int64_t line) {
+        const Field found = field(column);
+        if (report.fault != kFine) return 0;
+        Fault fault = kFine;
+        const double value = parsed_number(std::string(found.text, found.length), dialect_.decimal, fault);
+        if (fault != kFine) { fail(fault, column, found.text, found.length); at_line(line); }
+        return value;
+    }
+
+    void resolve() {
+        for (const Pending &item : pending_) ids.prefetch(item.token, safe_end(item.token));
+        int32_t codes[2];
+        for (size_t i = 0; i < pending_.size(); ++i) {
+            const Pending &item = pending_[i];
+            const int32_t code = codes[i % 2] = ids.number(item.token, item.position, safe_end(item.token));
+            if (code < 0) {
+                fail(code == IdTable::kFull ? kTooMany : kNotText, item.column, item.token.text, item.token.length);
+                at_line(item.line);
+                break;
+            }
+            if (i % 2) { sources.push_back(codes[0]); targets.push_back(codes[1]); }
+        }
+        pending_.clear();
+        unescaped_.clear();
+    }
+
+    // Unescaped ids lie in strings of their own, where 16 bytes may be too many to read.
+    const char *safe_end(const Token &token) const {
+        return token.text >= begin_ && token.text < end_ ? end_ : token.text + token.length;
+    }
+
+    static constexpr size_t kBatch = 64;
+    Dialect dialect_;
+    bool stops_[256];
+    const char *begin_ = nullptr, *p_ = nullptr, *end_ = nullptr;
+    int64_t position_ = 0;
+    std::vector<Pending> pending_;
+    std::deque<std::string> unescaped_;
+};
+
+template <typename T>
+nb::object as_array(std::vector<T> &&values) {
+    auto *kept = new std::vector<T>(std::move(values));
+    nb::capsule owner(kept, [](void *p) noexcept { delete static_cast<std::vector<T> *>(p); });
+    return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(kept->data(), {kept->size()}, owner));
+}
+
+nb::tuple scan(Scanner &scanner, nb::object buffer, int64_t position) {
+    Py_buffer view;
+    if (PyObject_GetBuffer(buffer.ptr(), &view, PyBUF_SIMPLE) != 0) throw nb::python_error();
+    try {
+        nb::gil_scoped_release release;
+        scanner.scan(static_cast<const char *>(view.buf), size_t(view.len), position);
+    } catch (...) {
+        PyBuffer_Release(&view);
+        throw;
+    }
+    PyBuffer_Release(&view);
+    const Report &report = scanner.report;
+    return nb::make_tuple(as_array(std::move(scanner.sources)), as_array(std::move(scanner.targets)),
+                          as_array(std::move(scanner.weights)), scanner.lines, scanner.comments, scanner.trimmed,
+                          int(report.fault), report.line, report.column,
+                          nb::bytes(report.value.data(), report.value.size()));
+}
+
+size_t last_record_end(Scanner &scanner, nb::object buffer) {
+    Py_buffer view;
+    if (PyObject_GetBuffer(buffer.ptr(), &view, PyBUF_SIMPLE) != 0) throw nb::python_error();
+    size_t end;
+    {
+        nb::gil_scoped_release release;
+        end = scanner.last_record_end(static_cast<const char *>(view.buf), size_t(view.len));
+    }
+    PyBuffer_Release(&view);
+    return end;
+}
+
+// The ids of all scanners in order of first appearance, and for each scanner the new number of each of its own.
+nb::tuple merge_ids(nb::list scanners) {
+    std::vector<Scanner *> parts;
+    for (nb::handle item : scanners) parts.push_back(nb::cast<Scanner *>(item));
+    std::vector<std::vector<int32_t>> numbers(parts.size());
+    IdTable all;
+    {
+        nb::gil_scoped_release release;
+        std::vector<size_t> next(parts.size(), 0);
+        for (size_t i = 0; i < parts.size(); ++i) numbers[i].resize(parts[i]->ids.size());
+        for (;;) {
+            size_t best = parts.size();
+            for (size_t i = 0; i < parts.size(); ++i) {
+                if (next[i] == parts[i]->ids.size()) continue;
+                if (best == parts.size() || parts[i]->ids.first(next[i]) < parts[best]->ids.first(next[best])) best = i;
+            }
+            if (best == parts.size()) break;
+            const IdTable &ids = parts[best]->ids;
+            const size_t code = next[best]++;
+            const char *text = ids.text(code);
+            Token token{text, uint32_t(ids.length(code)), false, 0};
+            numbers[best][code] = all.number(token, ids.first(code), text + token.length);
+        }
+    }
+    nb::list texts, maps;
+    for (size_t code = 0; code < all.size(); ++code)
+        texts.append(nb::steal(PyUnicode_DecodeUTF8(all.text(code), Py_ssize_t(all.length(code)), nullptr)));
+    for (auto &map : numbers) maps.append(as_array(std::move(map)));
+    return nb::make_tuple(texts, maps);
+}
+
+// ---- pairs → rows
+
+void count_buckets(In<int32_t> sources, In<int32_t> targets, int64_t begin, int64_t end, int shift, bool mirrored,
+                   Out<int64_t> counts) {
+    nb::gil_scoped_release release;
+    const int32_t *u = sources.data(), *v = targets.data();
+    int64_t *count = counts.data();
+    for (int64_t i = begin; i < end; ++i) {
+        ++count[u[i] >> shift];
+        if (mirrored && u[i] != v[i]) ++count[v[i] >> shift];
+    }
+}
+
+void scatter_edges(In<int32_t> sources, In<int32_t> targets, std::optional<In<double>> weights, int64_t begin, int64_t end,
+                   int shift, bool mirrored, Out<int64_t> offsets, Out<int32_t> rows, Out<int32_t> columns,
+                   std::optional<Out<double>> values) {
+    const double *w = weights ? weights->data() : nullptr;
+    double *value = values ? values->data() : nullptr;
+    nb::gil_scoped_release release;
+    const int32_t *u = sources.data(), *v = targets.data();
+    int64_t *offset = offsets.data();
+    int32_t *row = rows.data(), *column = columns.data();
+    const auto put = [&](int32_t from, int32_t to, int64_t i) {
+        const int64_t at = offset[from >> shift]++;
+        row[at] = from;
+        column[at] = to;
+        if (value) value[at] = w[i];
+    };
+    for (int64_t i = begin; i < end; ++i) {
+        put(u[i], v[i], i);
+        if (mirrored && u[i] != v[i]) put(v[i], u[i], i);
+    }
+}
+
+// Sort the entries of rows first..last-1, which lie in begin..end-1, by row and column; merge repeats towards
+// the beginning; store the length of each row.
+void sort_bucket(In<int32_t> rows, Out<int32_t> columns, std::optional<Out<double>> values, int64_t begin, int64_t end,
+                 int64_t first, int64_t last, Out<int64_t> lengths) {
+    double *value = values ? values->data() : nullptr;
+    const int32_t *row = rows.data();
+    int32_t *column = columns.data();
+    int64_t *length = lengths.data() + 1;
+    nb::gil_scoped_release release;
+    std::vector<int64_t> start(last - first + 1, 0);
+    for (int64_t i = begin; i < end; ++i) ++start[row[i] - first + 1];
+    for (size_t i = 1; i < start.size(); ++i) start[i] += start[i - 1];
+    std::vector<int32_t> sorted(value ? 0 : end - begin);
+    std::vector<int64_t> cursor(start.begin(), start.end() - 1);
+    std::vector<uint64_t> order;  // column, then place among the entries: a stable sort
+    if (value) {
+        order.resize(end - begin);
+        for (int64_t i = begin; i < end; ++i) order[cursor[row[i] - first]++] = uint64_t(column[i]) << 32 | uint64_t(i - begin);
+    } else {
+        for (int64_t i = begin; i < end; ++i) sorted[cursor[row[i] - first]++] = column[i];
+    }
+    std::vector<double> old(value ? value + begin : nullptr, value ? value + end : nullptr);
+    int64_t out = begin;
+    for (int64_t r = first; r < last; ++r) {
+        const int64_t a = start[r - first], b = start[r - first + 1], row_start = out;
+        if (value) std::sort(order.begin() + a, order.begin() + b);
+        else std::sort(sorted.begin() + a, sorted.begin() + b);
+        for (int64_t i = a; i < b; ++i) {
+            const int32_t c = value ? int32_t(order[i] >> 32) : sorted[i];
+            const bool repeat = out > row_start && column[out - 1] == c;
+            if (value && repeat) value[out - 1] += old[uint32_t(order[i])];
+            if (repeat) continue;
+            column[out] = c;
+            if (value) value[out] = old[uint32_t(order[i])];
+            ++out;
+        }
+        length[r] = out - row_start;
+    }
+}
+
+}  // namespace
+
+void define_edges(nb::module_ &m) {
+    nb::class_<Scanner>(m, "Scanner")
+        .def("__init__",
+             [](Scanner *scanner, const std::string &delimiter, bool quoting, const std::string &comment, bool ask_about_hash,
+                int columns, int source, int target, int weight, const std::string &decimal) {
+                 new (scanner) Scanner(Dialect{delimiter.empty() ? '\0' : delimiter[0], quoting,
+                                               comment.empty() ? '\0' : comment[0], ask_about_hash, columns, source, target,
+                                               weight, decimal.empty() ? '.' : decimal[0]});
+             },
+             nb::kw_only(), nb::arg("delimiter"), nb::arg("quoting"), nb::arg("comment"), nb::arg("ask_about_hash"),
+             nb::arg("columns"), nb::arg("source"), nb::arg("target"), nb::arg("weight"), nb::arg("decimal"))
+        .def("scan", &scan)
+        .def("last_record_end", &last_record_end);
+    m.def("merge_ids", &merge_ids);
+    m.def("count_buckets", &count_buckets, nb::arg().noconvert(), nb::arg().noconvert(), nb::arg(), nb::arg(), nb::arg(),
+          nb::arg(), nb::arg().noconvert());
+    m.def("scatter_edges", &scatter_edges, nb::arg().noconvert(), nb::arg().noconvert(), nb::arg().none().noconvert(),
+          nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().noconvert(), nb::arg().noconvert(), nb::arg().noconvert(),
+          nb::arg().none().noconvert());
+    m.def("sort_bucket", &sort_bucket, nb::arg().noconvert(), nb::arg().noconvert(), nb::arg().none().noconvert(), nb::arg(),
+          nb::arg(), nb::arg(), nb::arg(), nb::arg().noconvert());
+}

@@ -1,0 +1,119 @@
+"""What a dataset is once it is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from fastgrl.checks import Array
+from fastgrl.graph import Graph
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NodeDataset:
+    """A graph whose nodes have features and classes.
+
+    `X` is an n×d CSR array of float32, `y` holds a class number per node, or −1 where none is known;
+    `train`, `validation` and `test` are arrays of node numbers.
+
+    >>> fg.datasets.load_dataset("digits")
+    <digits: 1797 nodes, 6309 edges, 64 features, 10 classes, 200 train, 500 validation, 1097 test>
+    """
+
+    name: str
+    graph: Graph
+    X: sp.csr_array
+    y: Array
+    train: Array
+    validation: Array
+    test: Array
+    class_names: tuple[str, ...] | None = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Sizes by name, as the catalogue and `datasets info` give them."""
+        return _graph_counts(self.graph) | {
+            "features": int(self.X.shape[1]),
+            "classes": int(self.y.max(initial=-1)) + 1,
+            "train": len(self.train),
+            "validation": len(self.validation),
+            "test": len(self.test),
+        }
+
+    def __repr__(self) -> str:
+        return _summary(self.name, self.counts)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LinkDataset:
+    """A training graph, and pairs of nodes to be told apart: edges held out, and non-edges.
+
+    `validation` and `test` are (m, 2) arrays of node numbers, and so are `validation_negatives` and
+    `test_negatives`; the two for validation are None where the dataset comes without.
+    """
+
+    name: str
+    graph: Graph
+    validation: Array | None
+    validation_negatives: Array | None
+    test: Array
+    test_negatives: Array
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Sizes by name, as the catalogue and `datasets info` give them."""
+        held_out = _length(self.validation) + len(self.test)
+        return _graph_counts(self.graph) | {
+            "all_edges": self.graph.num_edges + held_out,
+            "validation": _length(self.validation),
+            "validation_negatives": _length(self.validation_negatives),
+            "test": len(self.test),
+            "test_negatives": len(self.test_negatives),
+        }
+
+    def __repr__(self) -> str:
+        return _summary(self.name, self.counts)
+
+
+Dataset = NodeDataset | LinkDataset
+
+
+def _graph_counts(graph: Graph) -> dict[str, int]:
+    lengths = np.diff(graph.indptr)
+    alone = np.flatnonzero(lengths == 1)
+    alone = alone[graph.indices[graph.indptr[alone]] == alone]
+    return {
+        "nodes": graph.num_nodes,
+        "edges": graph.num_edges,
+        "self_loops": graph.num_self_loops,
+        "isolated": int(np.count_nonzero(lengths == 0)) + len(alone),  # or joined to itself only
+    }
+
+
+def _length(pairs: Array | None) -> int:
+    return 0 if pairs is None else len(pairs)
+
+
+def _summary(name: str, counts: dict[str, int]) -> str:
+    words = (f"{count} {word.replace('_', ' ')}" for word, count in counts.items() if count)
+    return f"<{name}: {', '.join(words)}>"
+
+
+def stratified_split(y: Array, *, train: int, validation: int, seed: int) -> tuple[Array, Array, Array]:
+    """Node numbers for training, validation and testing, in increasing order.
+
+    Each class gives `train` and `validation` of its nodes, chosen at random, and the rest to the test.
+
+    >>> a, b, c = stratified_split(np.array([0, 0, 0, 1, 1, 1]), train=1, validation=1, seed=0)
+    >>> len(a), len(b), len(c)
+    (2, 2, 2)
+    """
+    rng = np.random.Generator(np.random.Philox(seed))
+    order = rng.permutation(len(y))
+    order = order[np.argsort(y[order], kind="stable")]
+    sizes = np.bincount(y)
+    place = np.arange(len(y)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    kind = (place >= train).astype(int) + (place >= train + validation)
+    return np.sort(order[kind == 0]), np.sort(order[kind == 1]), np.sort(order[kind == 2])

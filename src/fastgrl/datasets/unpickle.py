@@ -1,0 +1,275 @@
+"""The Planetoid pickles, read without giving them any power.
+
+Three fences, each enough by itself against running code:
+
+1. The opcodes are read first. Only those that the original files consist of pass, with their lengths and
+   memo numbers, so that no opcode can ask for memory or nesting that the file does not pay for in bytes.
+2. A name is looked up in an exact list of (module, name) pairs, and what it gives is a stand-in from this
+   file that records its arguments: neither NumPy nor SciPy nor any other module is called by the pickle.
+3. Arrays and matrices are built afterwards from the recorded parts, when types, lengths and indices fit.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import math
+import pickle
+import pickletools
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from fastgrl.checks import Array, shown
+from fastgrl.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Compressed sparse rows, checked in full; the columns of each row are in increasing order."""
+
+    indptr: Array
+    indices: Array
+    values: Array
+    shape: tuple[int, int]
+
+
+Unpickled = Array | Rows | dict[Any, Any]
+
+# Opcodes of fixed length that hold or collect numbers. A memo number (q r h j) of at most 20 bits: the
+# unpickler makes a table as long as the largest one, whatever the length of the file.
+_PLAIN = re.compile(rb"(?:M..|[](}aeusN\x88\x89]|[Kqh].|J....|[rj]..[\x00-\x0f]\x00)*+", re.DOTALL)
+# Opcodes that name, call, set or nest. The original files hold at most 36; bounding them bounds the depth of
+# tuples, whose hash the interpreter computes by unguarded recursion.
+_STRUCTURE = b")\x85\x86\x87tRb\x81"
+_MOST_STRUCTURE = 256
+_NUMBERS = {b"i4": np.dtype("<i4"), b"f4": np.dtype("<f4"), b"i8": np.dtype("<i8"), b"f8": np.dtype("<f8")}
+_LITTLE_ENDIAN = (3, b"<", None, None, None, -1, -1, 0)
+
+
+def unpickle(data: bytes, *, file: str) -> Unpickled:
+    """Read a pickle of one NumPy array, one SciPy CSR matrix or one dict; `file` is named in errors.
+
+    Anything else, and anything damaged, raises `InputError`; no code of the pickle's choosing runs.
+
+    >>> unpickle(b"cposix\\nsystem\\n(S'id'\\ntR.", file="bad.pkl")
+    Traceback (most recent call last):
+    fastgrl.errors.InputError: bad.pkl asks for 'posix.system', which no dataset needs: refused
+    """
+    try:
+        _scan(data)
+        # Without the buffer the unpickler would call a method for every opcode.
+        reader = io.BufferedReader(io.BytesIO(data))
+        return _built(_Unpickler(reader, encoding="bytes").load())
+    except _Refused as error:
+        raise InputError(f"{file} {error}: refused") from None
+    except Exception as error:
+        # A damaged pickle may fail in any way; all of them mean the same to the reader.
+        raise InputError(f"{file} is damaged, or not a pickle: {type(error).__name__}") from None
+
+
+class _Refused(Exception):
+    """Reads as the rest of a sentence that begins with the file's name."""
+
+
+def _scan(data: bytes) -> None:
+    """Every opcode of the pickle, up to the STOP at its end, is one of those admitted."""
+    at = 2 if data.startswith(b"\x80\x02") else 0
+    structure = 0
+    while True:
+        match = _PLAIN.match(data, at)
+        at = match.end() if match else at
+        opcode = data[at : at + 1]
+        if opcode == b"." and at + 1 == len(data):
+            return
+        step = _STEPS.get(opcode)
+        structure += 1
+        if step is None or structure > _MOST_STRUCTURE:
+            raise _Refused(_complaint(data, at))
+        at = step(data, at)
+
+
+def _over_string(data: bytes, at: int, width: int) -> int:
+    begin = at + 1 + width
+    end = begin + int.from_bytes(data[at + 1 : begin], "little")
+    if end > len(data):
+        raise _Refused(f"holds {len(data) - begin} of the {end - begin} bytes that it announces")
+    return end
+
+
+def _over_name(data: bytes, at: int) -> int:
+    lines = data[at + 1 : at + 200].split(b"\n", 2)[:2]
+    if tuple(line.decode("latin1") for line in lines) not in _STAND_INS:
+        raise _Refused(_complaint(data, at))
+    return at + 1 + sum(len(line) + 1 for line in lines)
+
+
+_STEPS: dict[bytes, Callable[[bytes, int], int]] = {
+    b"c": _over_name,
+    b"U": lambda data, at: _over_string(data, at, 1),
+    b"T": lambda data, at: _over_string(data, at, 4),
+    **{bytes([code]): lambda _data, at: at + 1 for code in _STRUCTURE},
+}
+
+
+def _complaint(data: bytes, at: int) -> str:
+    name = next((name for name in _names(data) if tuple(name) not in _STAND_INS), None)
+    if name is not None:
+        return f"asks for {shown('.'.join(name))}, which no dataset needs"
+    return f"holds what no dataset needs at byte {at} ({shown(data[at : at + 1])})"
+
+
+def _names(data: bytes) -> Iterator[tuple[str, ...]]:
+    """The names that a pickle asks for, as far as it can be read; nothing is looked up."""
+    texts: list[str] = []
+    try:
+        for opcode, value, _ in itertools.islice(pickletools.genops(data), 10_000):
+            if opcode.name in ("GLOBAL", "INST"):
+                yield tuple(value.split(" ", 1))
+            elif opcode.name == "STACK_GLOBAL":
+                yield tuple(texts[-2:])
+            elif isinstance(value, str):
+                texts.append(value)
+    except Exception:
+        # The message then names the opcode instead.
+        return
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return _STAND_INS[module, name]
+        except KeyError:
+            raise _Refused(f"asks for {shown(f'{module}.{name}')}, which no dataset needs") from None
+
+    def persistent_load(self, pid: Any) -> NoReturn:
+        raise _Refused("asks for an object from outside")
+
+
+class _Name:
+    """Stands for a callable: a pickle can call it, but has no way to change it."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self._make = make
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._make(*arguments)
+
+    def __setstate__(self, state: Any) -> NoReturn:
+        raise _Refused("changes a name")
+
+
+class _Dtype:
+    __slots__ = ("dtype",)
+
+    def __init__(self, code: Any, align: Any, copy: Any) -> None:
+        if type(code) is not bytes or code not in _NUMBERS or (align, copy) != (0, 1):
+            raise _Refused("holds an array that is not made of numbers")
+        self.dtype = _NUMBERS[code]
+
+    def __setstate__(self, state: Any) -> None:
+        if state != _LITTLE_ENDIAN:
+            raise _Refused("holds an array in an unknown layout")
+
+
+class _Array:
+    __slots__ = ("array",)
+    array: Array
+
+    def __setstate__(self, state: Any) -> None:
+        version, shape, kind, fortran, content = state
+        if (version, type(kind), type(content)) != (1, _Dtype, bytes) or not _is_shape(shape):
+            raise _Refused("holds an array that is not made of numbers")
+        if math.prod(shape) * kind.dtype.itemsize != len(content):
+            raise _Refused(f"holds {len(content)} bytes for an array of {shown(shape)}")
+        self.array = np.frombuffer(content, kind.dtype).reshape(shape, order="F" if fortran is True else "C")
+
+
+def _is_shape(shape: Any) -> bool:
+    return (
+        type(shape) is tuple
+        and 1 <= len(shape) <= 2
+        and all(type(size) is int and size >= 0 for size in shape)
+    )
+
+
+class _Matrix:
+    # Unlike the others a class, since the opcode that makes an object of it insists on one.
+    __slots__ = ("parts",)
+    parts: dict[Any, Any]
+
+    def __setstate__(self, state: Any) -> None:
+        if type(state) is not dict:
+            raise _Refused("holds a matrix without parts")
+        self.parts = state
+
+
+def _refuse(*_arguments: Any) -> NoReturn:
+    raise _Refused("calls what is not to be called")
+
+
+_NDARRAY, _LIST = _Name(_refuse), _Name(_refuse)
+
+
+def _reconstruct(kind: Any, shape: Any, code: Any) -> _Array:
+    if kind is not _NDARRAY or (shape, code) != ((0,), b"b"):
+        raise _Refused("holds an array of another kind")
+    return _Array()
+
+
+def _defaultdict(factory: Any) -> dict[Any, Any]:
+    if factory is not _LIST:
+        raise _Refused("holds a dict that makes its own entries")
+    return {}
+
+
+_STAND_INS: dict[tuple[str, ...], Any] = {
+    ("__builtin__", "list"): _LIST,
+    ("collections", "defaultdict"): _Name(_defaultdict),
+    ("numpy", "dtype"): _Name(_Dtype),
+    ("numpy", "ndarray"): _NDARRAY,
+    ("numpy.core.multiarray", "_reconstruct"): _Name(_reconstruct),
+    ("scipy.sparse.csr", "csr_matrix"): _Matrix,
+}
+
+
+def _built(found: Any) -> Unpickled:
+    if type(found) is dict:
+        return found
+    if type(found) is _Array:
+        return found.array
+    if type(found) is _Matrix:
+        return _rows(found.parts)
+    raise _Refused("holds neither an array nor a matrix nor a dict")
+
+
+def _rows(parts: dict[Any, Any]) -> Rows:
+    """Every length, order and range is checked here, because compiled code will follow the indices."""
+    shape = parts[b"_shape"]
+    if not _is_shape(shape) or len(shape) != 2:
+        raise _Refused("holds a matrix without a shape")
+    indptr, indices, values = (parts[key].array for key in (b"indptr", b"indices", b"data"))
+    if any(part.ndim != 1 for part in (indptr, indices, values)) or len(indptr) != shape[0] + 1:
+        raise _Refused("holds a matrix whose parts do not fit together")
+    _check_rows(indptr, indices, shape[1])
+    if len(values) != len(indices) or values.dtype.kind != "f" or not np.isfinite(values).all():
+        raise _Refused("holds a matrix whose values are not finite numbers, one for each index")
+    return Rows(indptr, indices, values, shape)
+
+
+def _check_rows(indptr: Array, indices: Array, columns: int) -> None:
+    if indptr.dtype.kind != "i" or indices.dtype.kind != "i":
+        raise _Refused("holds a matrix whose indices are not integers")
+    if indptr[0] != 0 or indptr[-1] != len(indices) or (indptr[1:] < indptr[:-1]).any():
+        raise _Refused("holds a matrix whose rows do not begin where the one before ends")
+    if indices.size and (indices.min() < 0 or indices.max() >= columns):
+        raise _Refused(f"holds a matrix with a column outside 0..{columns - 1}")
+    rising = indices[1:] > indices[:-1]
+    rising[indptr[(indptr > 0) & (indptr < len(indices))] - 1] = True  # from one row to the next
+    if not rising.all():
+        raise _Refused("holds a matrix whose rows are not in increasing order")

@@ -1,0 +1,433 @@
+"""The graph: a frozen sparse pattern with optional weights, and the caller's own node ids."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from fastgrl import interchange
+from fastgrl.assembly import Rows, assemble
+from fastgrl.checks import Array, finite_array, integer, shown, size
+from fastgrl.errors import ArgumentError, DtypeError, InputError, NotFiniteError, ShapeError, UnknownIdError
+from fastgrl.ids import Encoded, IdIndex, as_ids, distinct_ids, encode, iterable_of_pairs
+from fastgrl.kernels import CSR, csr_from_scipy
+
+_ARRAYS = ("indptr", "indices", "weights", "node_ids")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Graph:
+    """Nodes with ids of any hashable kind, and edges, weighted or not, directed or not.
+
+    The pattern is compressed sparse rows with 64-bit row pointers. An undirected edge is stored in both
+    directions, a self loop once; each row is strictly increasing. Build a graph with one of the `from_`
+    methods or with `read_graph`; arrays given to the constructor are checked in full.
+
+    >>> graph = fg.Graph.from_edges([("ann", "bob"), ("bob", "eve")], nodes=["ann", "bob", "eve", "tom"])
+    >>> graph
+    <Graph: 4 nodes, 2 edges>
+    >>> graph.node_ids.tolist(), graph.degrees.tolist()
+    (['ann', 'bob', 'eve', 'tom'], [1.0, 2.0, 1.0, 0.0])
+    """
+
+    indptr: Array
+    indices: Array
+    weights: Array | None
+    node_ids: Array
+    directed: bool = False
+    repeats: int = 0
+
+    def __post_init__(self) -> None:
+        _check_rows(self)
+        arrays = (self.indptr, self.indices, self.weights, self.node_ids)
+        self.__dict__.update(zip(_ARRAYS, map(_read_only, arrays), strict=True))
+
+    @classmethod
+    def _built(cls, rows: Rows, node_ids: Array, *, directed: bool, repeats: int) -> Graph:
+        """A graph from rows that were built here and need no checks."""
+        graph = object.__new__(cls)
+        arrays = (rows.indptr, rows.indices, rows.weights, node_ids)
+        graph.__dict__.update(zip(_ARRAYS, map(_read_only, arrays), strict=True))
+        graph.__dict__.update(directed=directed, repeats=repeats)
+        return graph
+
+    @classmethod
+    def from_edges(
+        cls, edges: Iterable[Any], *, weights: Any = None, nodes: Any = None, directed: bool = False
+    ) -> Graph:
+        """Build a graph from pairs of ids: an (m, 2) array or an iterable of pairs (or triples with weights).
+
+        Repeated edges are merged and their weights added; `repeats` counts them. `nodes` lists all nodes,
+        isolated ones too, in the order wanted; without it nodes come in order of first appearance.
+
+        >>> fg.Graph.from_edges([(1, 2), (2, 1), (2, 2)]).num_edges
+        2
+        """
+        sources, targets, thirds = iterable_of_pairs(edges)
+        if thirds is not None and weights is not None:
+            raise ArgumentError("weights are given twice: as the third item of each edge and by weights=")
+        listed = None if nodes is None else as_ids(nodes, "nodes")
+        encoded = encode(sources, targets, nodes=listed)
+        return cls.from_codes(
+            encoded.sources,
+            encoded.targets,
+            weights=thirds if weights is None else weights,
+            node_ids=encoded.node_ids,
+            directed=directed,
+        )
+
+    @classmethod
+    def from_codes(
+        cls,
+        sources: Any,
+        targets: Any,
+        *,
+        weights: Any = None,
+        num_nodes: int | None = None,
+        node_ids: Any = None,
+        directed: bool = False,
+    ) -> Graph:
+        """Build a graph from node numbers 0..n-1; `node_ids[i]` is the id of node i, by default i itself.
+
+        >>> fg.Graph.from_codes([0, 1], [1, 2], num_nodes=5).num_nodes
+        5
+        """
+        u, v = _codes(sources, "sources"), _codes(targets, "targets")
+        if len(u) != len(v):
+            raise ShapeError(f"there are {len(u)} sources and {len(v)} targets")
+        ids = None if node_ids is None else as_ids(node_ids, "node_ids")
+        n = _count_nodes(u, v, num_nodes, ids)
+        w = None if weights is None else _checked_weights(weights, len(u))
+        encoded = Encoded(u, v, np.arange(n) if ids is None else ids)
+        return cls._from_encoded(encoded, weights=w, directed=directed)
+
+    @classmethod
+    def _from_encoded(cls, edges: Encoded, *, weights: Array | None, directed: bool) -> Graph:
+        """A graph from node numbers that were given here and need no checks."""
+        u, v, n = edges.sources, edges.targets, len(edges.node_ids)
+        if weights is not None:
+            _check_sum(weights)
+        rows = assemble(u, v, weights, num_nodes=n, mirrored=not directed)
+        given = len(u) if directed else 2 * len(u) - int(np.count_nonzero(u == v))
+        merged = given - int(rows.indptr[-1])
+        loops = _loop_repeats(u, v, n) if merged and not directed else 0
+        repeats = merged if directed else (merged - loops) // 2 + loops
+        return cls._built(rows, edges.node_ids, directed=directed, repeats=repeats)
+
+    @classmethod
+    def from_scipy(cls, matrix: Any, *, node_ids: Any = None, directed: bool | None = None) -> Graph:
+        """Build a graph from a square sparse (or dense) adjacency matrix, checked in full.
+
+        Stored entries are edges; all equal to 1 means unweighted. Without `directed`, the graph is
+        undirected exactly if the matrix is symmetric.
+
+        >>> fg.Graph.from_scipy(scipy.sparse.csr_array([[0, 2], [2, 0]])).edge_weights()
+        array([2.])
+        """
+        sparse = matrix if sp.issparse(matrix) else sp.csr_array(finite_array(matrix, "matrix", ndim=2))
+        if sparse.ndim != 2 or sparse.shape[0] != sparse.shape[1]:
+            raise ShapeError(f"an adjacency matrix is square, got {size(sparse.shape)}")
+        csr = csr_from_scipy(sparse)
+        n = csr.shape[0]
+        ids = np.arange(n) if node_ids is None else _one_id_each(as_ids(node_ids, "node_ids"), n)
+        weights = None if csr.values is None else csr.values.astype(np.float64)
+        if weights is not None:
+            _checked_weights(weights, len(weights))
+        rows = np.repeat(np.arange(n), np.diff(csr.indptr))
+        merged = assemble(rows, csr.indices, weights, num_nodes=n, mirrored=False)
+        graph = cls._built(merged, ids, directed=True, repeats=csr.num_stored - int(merged.indptr[-1]))
+        if directed or (directed is None and not _is_symmetric(graph)):
+            return graph
+        if _is_symmetric(graph):
+            return cls._built(merged, ids, directed=False, repeats=graph.repeats)
+        raise InputError(
+            "the matrix is not symmetric, so it is not an undirected graph; pass directed=True, "
+            "or matrix + matrix.T"
+        )
+
+    @classmethod
+    def from_networkx(cls, graph: Any, *, weight: str | None = "weight") -> Graph:
+        """Build a graph from a networkx graph, directed or not; parallel edges are merged."""
+        return cls._from_interchange(interchange.from_networkx(graph, weight=weight))
+
+    @classmethod
+    def from_igraph(cls, graph: Any, *, weight: str | None = "weight") -> Graph:
+        """Build a graph from an igraph graph; the vertex attribute `name`, if there is one, holds the ids."""
+        return cls._from_interchange(interchange.from_igraph(graph, weight=weight))
+
+    @classmethod
+    def from_pyg(cls, data: Any, *, node_ids: Any = None, directed: bool | None = None) -> Graph:
+        """Build a graph from a PyTorch Geometric `Data` object."""
+        return cls._from_interchange(interchange.from_pyg(data, node_ids=node_ids, directed=directed))
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        source: str | None = None,
+        target: str | None = None,
+        weight: str | None = None,
+        nodes: Any = None,
+        directed: bool = False,
+    ) -> Graph:
+        """Build a graph from a table of edges: pandas, polars, pyarrow, duckdb, or what else narwhals knows."""
+        edges = interchange.from_frame(frame, source=source, target=target, weight=weight)
+        return cls._from_interchange(edges, nodes=nodes, directed=directed)
+
+    @classmethod
+    def _from_interchange(
+        cls, edges: interchange.Edges, *, nodes: Any = None, directed: bool | None = None
+    ) -> Graph:
+        listed = edges.nodes if nodes is None else nodes
+        encoded = encode(
+            as_ids(edges.sources, "sources"),
+            as_ids(edges.targets, "targets"),
+            nodes=None if listed is None else as_ids(listed, "nodes"),
+        )
+        return cls.from_codes(
+            encoded.sources,
+            encoded.targets,
+            weights=edges.weights,
+            node_ids=encoded.node_ids,
+            directed=edges.directed if directed is None else directed,
+        )
+
+    def __repr__(self) -> str:
+        kind = "directed " * self.directed + "weighted " * (self.weights is not None)
+        return f"<Graph: {self.num_nodes} nodes, {self.num_edges} {kind}edges>"
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes, isolated ones too."""
+        return len(self.indptr) - 1
+
+    @property
+    def num_edges(self) -> int:
+        """Distinct edges, self loops included; an undirected edge counts once."""
+        stored = int(self.indptr[-1])
+        return stored if self.directed else (stored + self.num_self_loops) // 2
+
+    @functools.cached_property
+    def num_self_loops(self) -> int:
+        """Edges from a node to itself."""
+        return sum(int(np.count_nonzero(u == v)) for u, v in self._blocks())
+
+    @functools.cached_property
+    def degrees(self) -> Array:
+        """Sum of the weights in each row of the adjacency matrix; a self loop counts once."""
+        if self.weights is None:
+            return np.diff(self.indptr).astype(np.float64)
+        rows = np.repeat(np.arange(self.num_nodes), np.diff(self.indptr))
+        return np.bincount(rows, self.weights, self.num_nodes)
+
+    @functools.cached_property
+    def csr(self) -> CSR:
+        """The adjacency matrix as the sparse kernel reads it, sharing every array."""
+        dtype = None if self.weights is None else self.weights.dtype
+        csr = CSR(self.indptr, self.indices, self.weights, (self.num_nodes, self.num_nodes), dtype)
+        if not self.directed:
+            csr.__dict__["transposed"] = csr  # known without looking
+        return csr
+
+    def _blocks(self, rows: int = 1 << 16) -> Iterable[tuple[Array, Array]]:
+        for first in range(0, self.num_nodes, rows):
+            last = min(first + rows, self.num_nodes)
+            counts = np.diff(self.indptr[first : last + 1])
+            columns = self.indices[self.indptr[first] : self.indptr[last]]
+            yield np.repeat(np.arange(first, last, dtype=columns.dtype), counts), columns
+
+    def edge_codes(self) -> Array:
+        """Every edge once, as an (m, 2) array of node numbers in increasing order; u ≤ v if undirected."""
+        parts = [
+            np.stack([u, v], axis=1) if self.directed else np.stack([u[u <= v], v[u <= v]], axis=1)
+            for u, v in self._blocks()
+        ]
+        return np.concatenate([np.empty((0, 2), self.indices.dtype), *parts])
+
+    def edge_weights(self) -> Array | None:
+        """The weight of every edge of `edge_codes`, or None for an unweighted graph."""
+        if self.weights is None or self.directed:
+            return self.weights
+        return self.weights[np.concatenate([np.empty(0, bool), *(u <= v for u, v in self._blocks())])]
+
+    def has_edges(self, sources: Any, targets: Any) -> Array:
+        """Whether each pair of node numbers is an edge.
+
+        >>> fg.Graph.from_codes([0], [1], num_nodes=3).has_edges([1, 1], [0, 2])
+        array([ True, False])
+        """
+        u, v = _codes(sources, "sources"), _codes(targets, "targets")
+        _count_nodes(u, v, self.num_nodes, None)
+        low, high = self.indptr[u], self.indptr[u + 1]
+        end = high.copy()
+        while (open_ := low < high).any():  # a binary search in each row, all at once
+            middle = (low + high) // 2
+            below = open_ & (self.indices[np.minimum(middle, len(self.indices) - 1)] < v)
+            low, high = np.where(below, middle + 1, low), np.where(open_ & ~below, middle, high)
+        found = low < end
+        found[found] = self.indices[low[found]] == v[found]
+        return found
+
+    @functools.cached_property
+    def _index(self) -> IdIndex:
+        return IdIndex.of(self.node_ids)
+
+    def index_of(self, ids: Any) -> Array:
+        """Node numbers of the given ids.
+
+        >>> fg.Graph.from_edges([("ann", "bob")]).index_of(["bob"])
+        array([1])
+        """
+        wanted = as_ids([ids] if isinstance(ids, str) else ids, "ids")
+        found = self._index.find(wanted)
+        if (found < 0).any():
+            raise UnknownIdError(self._unknown(wanted[int(np.argmax(found < 0))]))
+        return found
+
+    def _unknown(self, item: Any) -> str:
+        other = self._index.find(as_ids([_other_type(item)], "ids"))[0]
+        hint = f"; there is a node {self.node_ids[other]!r}, of another type" if other >= 0 else ""
+        return f"no node has the id {shown(item)} in this graph of {self.num_nodes} nodes{hint}"
+
+    def with_edges(self, codes: Any, *, weights: Any = None) -> Graph:
+        """The same nodes with other edges, an (m, 2) array of node numbers."""
+        pairs = np.asarray(codes)
+        if pairs.ndim != 2 or pairs.shape[1] != 2:
+            raise ShapeError(f"edges must have two columns, got shape {pairs.shape}")
+        return Graph.from_codes(
+            pairs[:, 0], pairs[:, 1], weights=weights, node_ids=self.node_ids, directed=self.directed
+        )
+
+    def to_scipy(self) -> sp.csr_array:
+        """The adjacency matrix as a SciPy array (of its own; unweighted: ones of int8)."""
+        n = self.num_nodes
+        values = np.ones(len(self.indices), np.int8) if self.weights is None else self.weights.copy()
+        return sp.csr_array((values, self.indices.copy(), self.indptr.copy()), shape=(n, n))
+
+    def _to_interchange(self) -> interchange.Edges:
+        codes = self.edge_codes()
+        ids = self.node_ids
+        return interchange.Edges(
+            ids[codes[:, 0]], ids[codes[:, 1]], self.edge_weights(), ids, self.directed, codes
+        )
+
+    def to_networkx(self) -> Any:
+        """A networkx Graph or DiGraph with the same ids; weights in the edge attribute `weight`."""
+        return interchange.to_networkx(self._to_interchange())
+
+    def to_igraph(self) -> Any:
+        """An igraph Graph with the ids in the vertex attribute `name`."""
+        return interchange.to_igraph(self._to_interchange())
+
+    def to_pyg(self) -> Any:
+        """A PyTorch Geometric `Data` object; an undirected edge occurs in both directions."""
+        return interchange.to_pyg(self._to_interchange())
+
+    def to_frame(self, backend: str = "pandas") -> Any:
+        """A table with columns source, target and, if weighted, weight: "pandas", "polars" or "pyarrow"."""
+        return interchange.to_frame(self._to_interchange(), backend=backend)
+
+
+def _read_only(array: Array | None) -> Array | None:
+    if array is not None:
+        array = array.view()
+        array.flags.writeable = False
+    return array
+
+
+def _codes(values: Any, name: str) -> Array:
+    codes = np.asarray(values)
+    if codes.ndim != 1:
+        raise ShapeError(f"{name} must be one-dimensional, got shape {codes.shape}")
+    if codes.size and codes.dtype.kind not in "ui":
+        raise DtypeError(f"{name} must be node numbers, not {codes.dtype}; from_edges takes ids of any kind")
+    return codes.astype(np.int64) if codes.dtype not in (np.int32, np.int64) else codes
+
+
+def _count_nodes(u: Array, v: Array, num_nodes: int | None, ids: Array | None) -> int:
+    most = max(int(u.max()), int(v.max())) + 1 if u.size else 0
+    if num_nodes is None:
+        n = most if ids is None else len(ids)
+    else:
+        n = integer("num_nodes", num_nodes, least=0)
+        if ids is not None:
+            _one_id_each(ids, n)
+    if u.size and min(int(u.min()), int(v.min())) < 0:
+        raise ArgumentError(f"node numbers start at 0, got {min(int(u.min()), int(v.min()))}")
+    if most > n:
+        raise ArgumentError(f"node number {most - 1} is outside a graph of {n} nodes")
+    return n
+
+
+def _one_id_each(ids: Array, n: int) -> Array:
+    if len(ids) != n:
+        raise ShapeError(f"there are {len(ids)} node ids for {n} nodes")
+    if len(distinct_ids(ids)) != n:
+        raise ArgumentError("two nodes have the same id")
+    return ids
+
+
+def _checked_weights(weights: Any, count: int) -> Array:
+    values = finite_array(weights, "weights", ndim=1).astype(np.float64, copy=False)
+    if len(values) != count:
+        raise ShapeError(f"there are {len(values)} weights for {count} edges")
+    if values.size and values.min() < 0:
+        raise ArgumentError(
+            f"weights must not be negative, but edge {int(values.argmin()) + 1} has {values.min()}"
+        )
+    _check_sum(values)
+    return values
+
+
+def _check_sum(weights: Array) -> None:
+    with np.errstate(over="ignore"):
+        total = 2 * weights.sum()
+    if not np.isfinite(total):
+        raise NotFiniteError(
+            "the weights add up to more than a 64-bit float holds; divide them by a constant"
+        )
+
+
+def _loop_repeats(u: Array, v: Array, n: int) -> int:
+    loops = u[u == v]
+    return len(loops) - int(np.count_nonzero(np.bincount(loops, minlength=n))) if len(loops) else 0
+
+
+def _is_symmetric(graph: Graph) -> bool:
+    csr = CSR(graph.indptr, graph.indices, graph.weights, (graph.num_nodes,) * 2, None)
+    return csr.transposed is csr
+
+
+def _other_type(item: Any) -> Any:
+    if isinstance(item, str):
+        return int(item) if item.lstrip("-").isdecimal() and len(item) < 19 else item
+    return str(item)
+
+
+def _check_rows(graph: Graph) -> None:
+    """Row pointers, range, order and symmetry, before compiled code follows them."""
+    n = len(graph.indptr) - 1
+    values = np.ones(len(graph.indices), np.int8) if graph.weights is None else graph.weights
+    try:
+        matrix = sp.csr_array((n, n), dtype=values.dtype)
+        matrix.data, matrix.indices, matrix.indptr = values, graph.indices, graph.indptr
+        csr = csr_from_scipy(matrix)
+    except (ValueError, IndexError) as error:
+        raise ShapeError(f"not a graph's rows: {error}") from None
+    if len(graph.indices) != csr.num_stored or len(values) != csr.num_stored:
+        raise ShapeError(f"indptr ends at {csr.num_stored}, but there are {len(graph.indices)} indices")
+    if graph.weights is not None:
+        _checked_weights(graph.weights, csr.num_stored)
+    inner = np.ones(csr.num_stored, bool)
+    inner[csr.indptr[:-1][np.diff(csr.indptr) > 0]] = False
+    if (np.diff(csr.indices, prepend=-1)[inner] <= 0).any():
+        raise ShapeError("every row must be strictly increasing; from_codes sorts and merges")
+    _one_id_each(as_ids(graph.node_ids, "node_ids"), n)
+    if not graph.directed and not _is_symmetric(graph):
+        raise ShapeError("an undirected graph needs (v, u) for every (u, v), with the same weight")

@@ -1,0 +1,125 @@
+"""Edge tables in Parquet files: ids keep the type they have there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fastgrl.checks import Array, shown
+from fastgrl.errors import InputError, MissingExtraError
+from fastgrl.graph import Graph
+from fastgrl.ids import Encoded, as_ids, encode, first_appearance, objects
+from fastgrl.io.layout import Options, choose_columns
+
+
+def graph_from_parquet(
+    name: str, file: Any, options: Options, *, nodes: Any, directed: bool
+) -> tuple[Graph, dict[str, str]]:
+    """A graph from two columns of a Parquet file (three with weights), and which columns they were."""
+    table = _opened(name, file)
+    names = tuple(table.schema_arrow.names)
+    if len(names) < 2:
+        raise InputError(f"{name} has {len(names)} column; an edge list needs two, source and target")
+    source, target, weight = choose_columns(name, names, options)
+    if table.metadata.num_rows == 0:
+        raise InputError(f"{name} is empty: it has no edges")
+    ends = [_ids(name, names[i], _column(name, table, names[i])) for i in (source, target)]
+    weights = None if weight < 0 else _weights(name, names[weight], _column(name, table, names[weight]))
+    encoded = _encoded(*ends, nodes)
+    graph = Graph.from_codes(
+        encoded.sources, encoded.targets, weights=weights, node_ids=encoded.node_ids, directed=directed
+    )
+    used = {
+        "source": names[source],
+        "target": names[target],
+        "weights": names[weight] if weight >= 0 else "none",
+    }
+    return graph, {key: shown(value)[1:-1] for key, value in used.items()}
+
+
+def ids_from_parquet(name: str, file: Any) -> Array:
+    """The first column of a Parquet file as ids."""
+    table = _opened(name, file)
+    first = table.schema_arrow.names[0]
+    values = _ids(name, first, _column(name, table, first))
+    return as_ids(values if isinstance(values, np.ndarray) else values.to_pylist(), name)
+
+
+def _opened(name: str, file: Any) -> Any:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise MissingExtraError("Parquet files need pyarrow: pip install 'fastgrl[io]'") from None
+    try:
+        return pq.ParquetFile(file)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"{name}: not a whole Parquet file: {_brief(error)}") from None
+
+
+def _brief(error: Exception) -> str:
+    return shown(str(error), 120)[1:-1]
+
+
+def _column(name: str, table: Any, column: str) -> Any:
+    import pyarrow as pa
+
+    try:
+        values = table.read([column]).column(0)
+        values.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, NotImplementedError) as error:
+        raise InputError(f"{name}, column {shown(column)}: damaged: {_brief(error)}") from None
+    if values.null_count:
+        row = int(np.argmax(values.is_null().to_numpy()))
+        raise InputError(f"{name}, row {row + 1}, column {shown(column)}: the value is missing")
+    return values
+
+
+def _ids(name: str, column: str, values: Any) -> Any:
+    """Integers and floats as a NumPy array; text as an Arrow array."""
+    import pyarrow as pa
+
+    kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(kind)
+    if pa.types.is_integer(kind):
+        return values.to_numpy()
+    if pa.types.is_floating(kind):
+        numbers = values.to_numpy().astype(np.float64)
+        if not np.isfinite(numbers).all():
+            row = int(np.argmin(np.isfinite(numbers)))
+            raise InputError(f"{name}, row {row + 1}, column {shown(column)}: {numbers[row]} is not an id")
+        return numbers
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return values.cast(pa.large_string())
+    raise InputError(f"{name}, column {shown(column)}: {kind} values are not ids; expected integers or text")
+
+
+def _encoded(sources: Any, targets: Any, nodes: Any) -> Encoded:
+    if isinstance(sources, np.ndarray) or isinstance(targets, np.ndarray) or nodes is not None:
+        ends = [as_ids(e if isinstance(e, np.ndarray) else e.to_pylist(), "ids") for e in (sources, targets)]
+        return encode(ends[0], ends[1], nodes=None if nodes is None else as_ids(nodes, "nodes"))
+    import pyarrow as pa
+
+    # Arrow finds the distinct texts; only those become Python objects.
+    both = pa.chunked_array([*sources.chunks, *targets.chunks]).combine_chunks().dictionary_encode()
+    texts, codes = both.dictionary.to_pylist(), both.indices.to_numpy()
+    rows = len(codes) // 2
+    order, numbers = first_appearance(np.stack([codes[:rows], codes[rows:]], axis=1).ravel())
+    return Encoded(numbers[0::2], numbers[1::2], objects([texts[i] for i in order]))
+
+
+def _weights(name: str, column: str, values: Any) -> Array:
+    import pyarrow as pa
+
+    if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+        raise InputError(f"{name}, column {shown(column)}: {values.type} values are not weights")
+    weights: Array = values.to_numpy().astype(np.float64)
+    bad = ~np.isfinite(weights) | (weights < 0)
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise InputError(
+            f"{name}, row {row + 1}, column {shown(column)}: the weight {weights[row]} is negative or not finite"
+        )
+    return weights

@@ -1,0 +1,266 @@
+"""`read_graph`: any file to a graph, with what was understood on the way."""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastgrl.checks import Array, shown
+from fastgrl.errors import ArgumentError, FastgrlWarning, InputError
+from fastgrl.graph import Graph
+from fastgrl.ids import Encoded, IdIndex, as_ids, distinct_ids, objects
+from fastgrl.io.arrays import array_from_npy, graph_from_matrix_market, graph_from_npy, graph_from_npz
+from fastgrl.io.layout import Options
+from fastgrl.io.parquet import graph_from_parquet, ids_from_parquet
+from fastgrl.io.sources import Progress, Source, opened
+from fastgrl.io.text import TextEdges, read_text
+from fastgrl.parallel import use_threads
+
+_HEAD = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """A graph, what was understood of its file, and what was odd about it."""
+
+    graph: Graph
+    layout: dict[str, str]
+    rows: int
+    notices: tuple[str, ...] = ()
+
+
+def read_graph(
+    source: Any,
+    *,
+    directed: bool = False,
+    weight: str | int | None = None,
+    unweighted: bool = False,
+    delimiter: str | None = None,
+    header: bool | None = None,
+    columns: Any = None,
+    comment: str | None = None,
+    encoding: str | None = None,
+    nodes: Any = None,
+    n_threads: int | None = None,
+    progress: Progress | None = None,
+) -> Graph:
+    """Read a graph from an edge list: text (.csv, .tsv, .txt, also packed), Parquet, NPZ, NPY or MatrixMarket.
+
+    `source` is a path, "-" for standard input, or an open binary file. Delimiter, header, comments and
+    weights are found out unless given; `fastgrl inspect` shows what was understood. Ids from text are text,
+    exactly as written. `columns` is (source, target[, weight]) by name or by number from 1; `nodes` lists
+    all nodes, isolated ones too: a file or a list of ids. What was odd is warned of (FastgrlWarning), what
+    is wrong raises InputError with file, line, column and value.
+
+    >>> fg.read_graph(io.BytesIO(b"source,target,weight\\n007,7,2\\n7,008,1\\n")).node_ids.tolist()
+    ['007', '7', '008']
+    """
+    options = Options(delimiter, header, columns, weight, unweighted, comment)
+    reading = _read(source, options, directed, encoding, nodes, n_threads, progress)
+    for notice in reading.notices:
+        warnings.warn(notice, FastgrlWarning, stacklevel=2)
+    return reading.graph
+
+
+def read(
+    source: Any,
+    *,
+    directed: bool = False,
+    encoding: str | None = None,
+    nodes: Any = None,
+    n_threads: int | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Reading:
+    """`read_graph`, with what was understood and what was odd as a value."""
+    return _read(source, Options(**options), directed, encoding, nodes, n_threads, progress)
+
+
+def _read(
+    source: Any,
+    options: Options,
+    directed: bool,
+    encoding: str | None,
+    nodes: Any,
+    n_threads: int | None,
+    progress: Progress | None,
+) -> Reading:
+    if options.unweighted and options.weight is not None:
+        raise ArgumentError("weight and unweighted contradict each other; give one of them")
+    with use_threads(n_threads):
+        listed = None if nodes is None else read_nodes(nodes)
+        with opened(source) as file:
+            return _READERS[_format_of(file, head := file.read(_HEAD))](
+                _Job(file, head, options, directed, encoding, listed, progress)
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    source: Source
+    head: bytes
+    options: Options
+    directed: bool
+    encoding: str | None
+    nodes: Array | None
+    progress: Progress | None
+
+    def all_bytes(self) -> bytes:
+        parts = [self.head]
+        while part := self.source.read(1 << 24):
+            parts.append(part)
+        return b"".join(parts)
+
+
+def read_nodes(nodes: Any) -> Array:
+    """Distinct ids from a list or array of ids, or from the first column of a file."""
+    if not isinstance(nodes, str | os.PathLike):
+        return distinct_ids(as_ids(nodes, "nodes"))
+    with opened(nodes) as source:
+        head = source.read(_HEAD)
+        job = _Job(source, head, Options(), False, None, None, None)
+        kind = _format_of(source, head)
+        if kind == "parquet":
+            return distinct_ids(ids_from_parquet(source.name, io.BytesIO(job.all_bytes())))
+        if kind == "npy":
+            return distinct_ids(as_ids(array_from_npy(source.name, job.all_bytes()), source.name))
+        if kind != "text":
+            raise InputError(f"{source.name}: a list of nodes is text, Parquet or NPY, not {kind}")
+        return objects(read_text(source, head, Options(), encoding=None, progress=None, nodes=True).ids)
+
+
+_SIGNATURES = {b"PAR1": "parquet", b"\x93NUMPY": "npy", b"%%MatrixMarket": "mtx", b"PK": "npz"}
+_ENDINGS = {".parquet": "parquet", ".pq": "parquet", ".npy": "npy", ".mtx": "mtx", ".npz": "npz"}
+_STRANGERS = {
+    b"version https://git-lfs": "is a Git LFS pointer, not the file itself; fetch it with: git lfs pull",
+    b"<!doctype html": "is a web page, not an edge list; was the download an error page?",
+    b"<html": "is a web page, not an edge list; was the download an error page?",
+    b"<?xml": "is XML; GraphML is read by networkx: Graph.from_networkx(networkx.read_graphml(...))",
+    b"graph [": "looks like GML, which networkx reads: Graph.from_networkx(networkx.read_gml(...))",
+    b"sqlite format 3": "is an SQLite database; export the table of edges as CSV",
+    b"%pdf": "is a PDF document",
+    b"\xd0\xcf\x11\xe0": "is an old spreadsheet or document; save it as CSV",
+    b"arrow1": "is an Arrow file; save it as Parquet",
+    b"\x89hdf": "is an HDF5 file; export the edges as CSV or Parquet",
+}
+
+
+def _format_of(source: Source, head: bytes) -> str:
+    ending = "" if source.path is None else source.path.suffix.lower()
+    kind = next((k for magic, k in _SIGNATURES.items() if head.startswith(magic)), "text")
+    wanted = _ENDINGS.get(ending)
+    if kind == "npz" and wanted != "npz":
+        raise InputError(f"{source.name} is a zip archive, perhaps a spreadsheet; save it as CSV")
+    if wanted is not None and wanted != kind:
+        raise InputError(f"{source.name} is named {ending}, but it is not such a file{_found(head)}")
+    start = head.lstrip()[:32].lower()
+    stranger = next((say for magic, say in _STRANGERS.items() if start.startswith(magic)), None)
+    if stranger:
+        raise InputError(f"{source.name} {stranger}")
+    return kind
+
+
+def _found(head: bytes) -> str:
+    if not head:
+        return ": it is empty"
+    return f"; it begins with {shown(head[:16].decode('latin-1'))}"
+
+
+def _from_text(job: _Job) -> Reading:
+    edges = read_text(job.source, job.head, job.options, encoding=job.encoding, progress=job.progress)
+    encoded = _among(job, edges)
+    graph = Graph._from_encoded(encoded, weights=edges.weights, directed=job.directed)
+    packed = f", {job.source.compression}" if job.source.compression else ""
+    layout = {"format": f"text{packed}", "encoding": edges.encoding} | edges.layout.described()
+    notices = (*edges.layout.notices, *_text_notices(edges), *_graph_notices(graph, edges.weights))
+    return Reading(graph, layout | _direction(job), len(edges.sources), notices)
+
+
+def _among(job: _Job, edges: TextEdges) -> Encoded:
+    ids = objects(edges.ids)
+    if job.nodes is None:
+        return Encoded(edges.sources, edges.targets, ids)
+    numbers = IdIndex.of(job.nodes).find(ids)
+    if (numbers < 0).any():
+        missing = ids[numbers < 0]
+        others = f" and {len(missing) - 1} other ids" if len(missing) > 1 else ""
+        raise InputError(
+            f"{job.source.name} names {shown(missing[0])}{others} not among the {len(job.nodes)} nodes listed; "
+            "the list of nodes must hold all of them, or be left out"
+        )
+    return Encoded(numbers[edges.sources], numbers[edges.targets], job.nodes)
+
+
+def _text_notices(edges: TextEdges) -> list[str]:
+    notices = []
+    if edges.comments and not edges.layout.dialect.comment:
+        notices.append(f"{edges.comments} lines that begin with # were skipped as comments")
+    if edges.trimmed:
+        notices.append(f"blanks around {edges.trimmed} fields were removed; quote an id to keep them")
+    return notices
+
+
+def _graph_notices(graph: Graph, weights: Array | None) -> list[str]:
+    notices = []
+    if weights is not None and graph.repeats:
+        notices.append(f"{graph.repeats} repeated edges were merged and their weights added")
+    if weights is not None and (zeros := int(np.count_nonzero(weights == 0))):
+        notices.append(f"{zeros} edges have weight 0: they are kept as edges, but no walk uses them")
+    return notices
+
+
+def _direction(job: _Job) -> dict[str, str]:
+    return {"direction": "directed" if job.directed else "undirected"}
+
+
+def _from_parquet(job: _Job) -> Reading:
+    file = job.source.path if job.source.path and not job.source.compression else io.BytesIO(job.all_bytes())
+    graph, columns = graph_from_parquet(
+        job.source.name, file, job.options, nodes=job.nodes, directed=job.directed
+    )
+    return _typed_reading(job, graph, "Parquet", columns, None)
+
+
+def _from_npy(job: _Job) -> Reading:
+    graph = graph_from_npy(job.source.name, job.all_bytes(), nodes=job.nodes, directed=job.directed)
+    return _typed_reading(job, graph, "NPY array of edges", {}, None)
+
+
+def _from_npz(job: _Job) -> Reading:
+    data = io.BytesIO(job.all_bytes())
+    graph, notice = graph_from_npz(job.source.name, data, nodes=job.nodes, directed=job.directed)
+    return _typed_reading(job, graph, "NPZ sparse matrix", {}, notice)
+
+
+def _from_matrix_market(job: _Job) -> Reading:
+    graph, notice = graph_from_matrix_market(
+        job.source.name, job.all_bytes(), nodes=job.nodes, directed=job.directed
+    )
+    return _typed_reading(job, graph, "MatrixMarket", {}, notice)
+
+
+def _typed_reading(
+    job: _Job, graph: Graph, kind: str, columns: dict[str, str], notice: str | None
+) -> Reading:
+    if job.options.unweighted and graph.weights is not None:
+        graph = graph.with_edges(graph.edge_codes())
+    weights = {"weights": "none" if graph.weights is None else columns.get("weights", "the stored values")}
+    layout = {"format": kind} | columns | weights
+    direction = {"direction": "directed" if graph.directed else "undirected"}
+    notices = ([notice] if notice else []) + _graph_notices(graph, graph.weights)
+    return Reading(graph, layout | direction, graph.num_edges + graph.repeats, tuple(notices))
+
+
+_READERS: dict[str, Callable[[_Job], Reading]] = {
+    "text": _from_text,
+    "parquet": _from_parquet,
+    "npy": _from_npy,
+    "npz": _from_npz,
+    "mtx": _from_matrix_market,
+}

@@ -1,0 +1,229 @@
+"""Edge lists in text: cut into pieces at record ends, scanned on all threads, numbered as they first appear."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from fastgrl.checks import Array, shown
+from fastgrl.errors import InputError
+from fastgrl.io.layout import Layout, Options, layout_of
+from fastgrl.io.records import Fault, PlainScanner, merge_plain_ids
+from fastgrl.io.sources import Progress, Source, decoded
+from fastgrl.kernels import compiled_module
+from fastgrl.parallel import parallel_map, thread_count
+
+_SAMPLE = 1 << 18
+_PIECE = 1 << 22
+_LONGEST_RECORD = 1 << 26
+
+
+@dataclass(frozen=True, eq=False)
+class TextEdges:
+    """What a text holds: edges as numbers of `ids`, weights if any, and how it was read."""
+
+    ids: list[str]
+    sources: Array
+    targets: Array
+    weights: Array | None
+    layout: Layout
+    encoding: str
+    comments: int
+    trimmed: int
+
+
+def read_text(
+    source: Source,
+    head: bytes,
+    options: Options,
+    *,
+    encoding: str | None,
+    progress: Progress | None,
+    nodes: bool = False,
+) -> TextEdges:
+    """Read an edge list (or, with `nodes`, a list of ids) from a text whose first bytes are `head`."""
+    encoding, read = decoded(source, head, encoding)
+    sample, rest = _sample(read)
+    ending = "" if source.path is None else _inner_ending(source.path.name)
+    layout = layout_of(source.name, sample.decode("latin-1"), options, ending=ending, nodes=nodes)
+    work = _Work(source, layout, read, progress)
+    work.run(sample[layout.begin :] + rest)
+    if not work.parts:
+        raise InputError(f"{source.name} is empty: it has no {'ids' if nodes else 'edges'}, only a header")
+    ids, sources, targets, weights = work.joined()
+    return TextEdges(ids, sources, targets, weights, layout, encoding, work.comments, work.trimmed)
+
+
+def _inner_ending(name: str) -> str:
+    parts = name.lower().split(".")
+    packed = len(parts) > 2 and parts[-1] in ("gz", "bz2", "zst", "xz")
+    return "." + parts[-2 if packed else -1]
+
+
+def _sample(read: Callable[[int], bytes]) -> tuple[bytes, bytes]:
+    """The first whole lines, and what was read beyond them."""
+    data = read(_SAMPLE)
+    if len(data) < _SAMPLE:
+        return data, b""
+    while b"\n" not in data and b"\r" not in data and len(data) < _LONGEST_RECORD:
+        more = read(len(data))
+        if not more or b"\0" in data:
+            break
+        data += more
+    end = max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1)) + 1 or len(data)
+    return data[:end], data[end:]
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    scanner: int
+    sources: Array
+    targets: Array
+    weights: Array
+
+
+class _Work:
+    """One pass over a text. Threads scan pieces; results are taken up in the order of the text."""
+
+    def __init__(
+        self, source: Source, layout: Layout, read: Callable[[int], bytes], progress: Progress | None
+    ) -> None:
+        self.source, self.layout, self.read, self.progress = source, layout, read, progress
+        self.lines = layout.first_line
+        self.comments = self.trimmed = 0
+        self.parts: list[_Part] = []
+        self.scanners: list[Any] = []
+        self._own = threading.local()
+        self._lock = threading.Lock()
+
+    def run(self, data: bytes) -> None:
+        threads = thread_count() if compiled_module() is not None else 1
+        waiting: deque[Future[tuple[int, tuple[Any, ...]]]] = deque()
+        with _pool(threads) as pool:
+            for piece, position, whole in self._pieces(data):
+                waiting.append(pool.submit(self._scan, piece, position))
+                if len(waiting) > 2 * threads or not whole:
+                    self._take(waiting.popleft())
+                if not whole:
+                    self._drain(waiting)
+                    self._fail(Fault.TOO_LONG, 0, 0, b"")
+            self._drain(waiting)
+
+    def _drain(self, waiting: deque[Future[tuple[int, tuple[Any, ...]]]]) -> None:
+        while waiting:
+            self._take(waiting.popleft())
+
+    def _pieces(self, data: bytes) -> Iterator[tuple[bytes, int, bool]]:
+        """Pieces that end where records end, with their positions; False after a record that never ends."""
+        position, last = 0, False
+        cutter = self._new_scanner()
+        while not last:
+            block = self.read(_PIECE - len(data) if len(data) < _PIECE else _PIECE)
+            last, data = not block, data + block
+            end = len(data) if last else _last_record_end(cutter, data)
+            if end:
+                yield data[:end], position, True
+                position, data = position + end, data[end:]
+            elif len(data) > _LONGEST_RECORD:
+                yield b"", position, False
+                return
+            if self.progress is not None:
+                self.progress(self.source.position(), self.source.size)
+
+    def _new_scanner(self) -> Any:
+        compiled = compiled_module()
+        make = PlainScanner if compiled is None else compiled.Scanner
+        return make(**asdict(self.layout.dialect))
+
+    def _scan(self, piece: bytes, position: int) -> tuple[int, tuple[Any, ...]]:
+        # One scanner per thread: it meets its pieces in the order of the text, so its ids do too.
+        if not hasattr(self._own, "scanner"):
+            self._own.scanner = self._new_scanner()
+            with self._lock:
+                self._own.number = len(self.scanners)
+                self.scanners.append(self._own.scanner)
+        return self._own.number, self._own.scanner.scan(piece, position)
+
+    def _take(self, future: Future[tuple[int, tuple[Any, ...]]]) -> None:
+        number, (sources, targets, weights, lines, comments, trimmed, *fault) = future.result()
+        if fault[0]:
+            self._fail(*fault)
+        self.lines += lines
+        self.comments += comments
+        self.trimmed += trimmed
+        if len(sources):
+            self.parts.append(_Part(number, sources, targets, weights))
+
+    def _fail(self, fault: int, line: int, column: int, value: bytes) -> NoReturn:
+        what = explanation(Fault(fault), self.layout, column, value.decode("utf-8", "backslashreplace"))
+        raise InputError(f"{self.source.name}, line {self.lines + line + 1}{what}")
+
+    def joined(self) -> tuple[list[str], Array, Array, Array | None]:
+        """All ids in order of first appearance, and all edges in the order of the text."""
+        compiled = compiled_module()
+        merge = merge_plain_ids if compiled is None else compiled.merge_ids
+        ids, maps = merge(self.scanners)
+        ends = np.cumsum([len(part.sources) for part in self.parts])
+        sources, targets = np.empty(ends[-1], np.int32), np.empty(ends[-1], np.int32)
+
+        def renumber(i: int) -> None:
+            part, place = self.parts[i], slice(ends[i] - len(self.parts[i].sources), ends[i])
+            np.take(maps[part.scanner], part.sources, out=sources[place], mode="clip")
+            np.take(maps[part.scanner], part.targets, out=targets[place], mode="clip")
+
+        parallel_map(renumber, range(len(self.parts)))
+        weighted = self.layout.dialect.weight >= 0
+        weights = np.concatenate([part.weights for part in self.parts]) if weighted else None
+        return ids, sources, targets, weights
+
+
+def _last_record_end(scanner: Any, data: bytes) -> int:
+    if b'"' in data:
+        return int(scanner.last_record_end(data))
+    return data.rfind(b"\n") + 1 or data.rfind(b"\r", 0, -1) + 1
+
+
+@contextmanager
+def _pool(threads: int) -> Iterator[ThreadPoolExecutor]:
+    pool = ThreadPoolExecutor(threads, "fastgrl-read")
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def explanation(fault: Fault, layout: Layout, column: int, value: str) -> str:
+    """What is wrong with a record, to follow "FILE, line N"."""
+    place = f", {layout.column(column)}"
+    columns = layout.dialect.columns
+    if fault is Fault.COLUMNS:
+        return (
+            f": {column} column{'s' * (column != 1)}, where the first line has {columns}: {shown(value)}; "
+            "ids that contain the delimiter must be quoted"
+        )
+    texts = {
+        Fault.EMPTY_ID: "the id is empty",
+        Fault.NUL: "a NUL byte, so this is not a text file or a damaged one",
+        Fault.UNCLOSED: f"a quote is never closed: {shown(value)}",
+        Fault.AFTER_QUOTE: f"there is more after the closing quote: {shown(value)}; write a quote inside as two",
+        Fault.NOT_TEXT: f"not UTF-8: {shown(value)}; name the encoding, for example --encoding latin-1",
+        Fault.NOT_NUMBER: f"the weight {shown(value)} is not a number",
+        Fault.NOT_FINITE: f"the weight {shown(value)} is not finite",
+        Fault.NEGATIVE: f"the weight {shown(value)} is negative; leave weights out with --unweighted",
+        Fault.TOO_MANY: "there are more than 2³¹ ids",
+    }
+    if fault is Fault.HASH:
+        return (
+            f" begins with #: {shown(value)}. If it is a comment, pass --comment '#'; "
+            "if it is an id, --comment none"
+        )
+    if fault is Fault.TOO_LONG:
+        return f": a record of more than {_LONGEST_RECORD >> 20} MB; is a quote never closed?"
+    return f"{place}: {texts[fault]}"

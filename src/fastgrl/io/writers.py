@@ -1,0 +1,264 @@
+"""Embeddings, tables and graphs as files, chosen by the ending of the name; whole or not at all.
+
+Ids come back exactly as they were, but for their type: text cannot tell the integer 7 from the text "7".
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+import numpy as np
+
+from fastgrl.checks import Array, finite_array, shown
+from fastgrl.errors import ArgumentError, ShapeError
+from fastgrl.frames import library, storable
+from fastgrl.graph import Graph
+from fastgrl.io.atomic import STDOUT, StrPath, check_output, named, whole_files
+
+Columns: TypeAlias = Mapping[str, Array]
+Content: TypeAlias = Callable[[BinaryIO], None]
+
+EMBEDDING_ENDINGS = (".parquet", ".csv", ".npz", ".npy", ".txt")
+TABLE_ENDINGS = (".csv", ".tsv", ".parquet")
+GRAPH_ENDINGS = (*TABLE_ENDINGS, ".npz")
+
+_TEXT_CHUNK_CELLS = 1 << 18
+_ROW_GROUP_CELLS = 1 << 22
+# NumPy pads every text to the longest: one long id must not fill the memory.
+_PADDED_BYTES, _PADDED_TIMES = 1 << 30, 8
+# Delimiters, quotes, line ends anywhere; blanks at either end; what may begin a comment or a quotation.
+_NEEDS_QUOTES = re.compile(r"""[,;|"\x00-\x1f\x7f\x85\u2028\u2029]|^[\s#%'/\ufeff]|\s$|^$""")
+_ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the same content is the same file, whenever it is written
+
+
+def write_embedding(
+    path: StrPath, vectors: Any, *, node_ids: Any, force: bool = False, column_prefix: str = "e"
+) -> None:
+    """Write one row per node: its id and its vector, a row of the (n, k) array `vectors`.
+
+    By the ending of `path`: .parquet and .csv have columns id, e0, …, e(k-1); .npz has the arrays ids and
+    embedding; .npy has the embedding alone, with the ids in NAME.ids.csv beside it; .txt is word2vec's text
+    format. Text holds every number exactly, in as few digits as that takes. "-" is csv on standard output.
+    """
+    ending = _ending(path, EMBEDDING_ENDINGS)
+    array, ids = finite_array(vectors, "vectors", ndim=2), storable(node_ids, "id")
+    if len(ids) != len(array):
+        raise ShapeError(f"there are {len(ids)} node_ids for {len(array)} vectors")
+    columns = {"id": ids, **{f"{column_prefix}{k}": array[:, k] for k in range(array.shape[1])}}
+    contents: dict[str, Callable[[], list[Content]]] = {
+        ".txt": lambda: [partial(_write_word2vec, columns=_without_blanks(columns))],
+        ".npz": lambda: [partial(_write_npz, arrays={"ids": _fixed_width(ids), "embedding": array})],
+        ".npy": lambda: [partial(_write_array, array=array), _table({"id": ids}, ".csv")],
+    }
+    made = contents.get(ending, lambda: [_table(columns, ending)])()
+    _write(dict(zip(embedding_files(path), made, strict=True)), force=force)
+
+
+def embedding_files(path: StrPath) -> tuple[StrPath, ...]:
+    """The files that `write_embedding` writes for `path`; an unknown ending is refused.
+
+    >>> embedding_files("friends.csv"), embedding_files("friends.npy")
+    (('friends.csv',), ('friends.npy', 'friends.ids.csv'))
+    """
+    ending = _ending(path, EMBEDDING_ENDINGS)
+    return (path, os.fspath(Path(path).with_suffix(".ids.csv"))) if ending == ".npy" else (path,)
+
+
+def write_table(path: StrPath, columns: Mapping[str, Any], *, force: bool = False) -> None:
+    """Write columns of equal length as .csv, .tsv or .parquet; "-" is csv on standard output.
+
+    A column holds integers, floats, booleans or text. Text is quoted only where it must be, and comes back
+    exactly from any reader of csv files.
+    """
+    ending = _ending(path, TABLE_ENDINGS)
+    table = {name: storable(values, f"column {shown(name)}:") for name, values in columns.items()}
+    lengths = {name: len(column) for name, column in table.items()}
+    if len(set(lengths.values())) > 1:
+        raise ShapeError(f"columns must have one length, got {lengths}")
+    _write({path: _table(table, ending)}, force=force)
+
+
+def write_graph(graph: Graph, path: StrPath, *, nodes: StrPath | None = None, force: bool = False) -> None:
+    """Write a graph as .csv, .tsv or .parquet (source, target and, if weighted, weight), or as .npz.
+
+    A table of edges has no place for nodes without edges: `nodes` names a table for all ids, in order, and
+    without it such a graph is refused. The .npz file holds everything, also whether the graph is directed;
+    `scipy.sparse.load_npz` reads its matrix.
+    """
+    ending = _ending(path, GRAPH_ENDINGS)
+    contents: dict[StrPath, Content]
+    if ending == ".npz":
+        contents = {path: partial(_write_npz, arrays=_graph_arrays(graph))}
+    else:
+        if nodes is None:
+            _refuse_lost_nodes(graph, path)
+        contents = {path: _table(_edge_columns(graph), ending)}
+    if nodes is not None:
+        ids = storable(graph.node_ids, "id")
+        contents[nodes] = _table({"id": ids}, _ending(nodes, TABLE_ENDINGS))
+    _write(contents, force=force)
+
+
+def _write(contents: Mapping[StrPath, Content], *, force: bool) -> None:
+    check_output(*contents, force=force)
+    with whole_files(*contents) as files:
+        for file, content in zip(files, contents.values(), strict=True):
+            content(file)
+
+
+def _ending(path: StrPath, allowed: tuple[str, ...]) -> str:
+    ending = ".csv" if os.fspath(path) == STDOUT else Path(path).suffix.lower()
+    if ending not in allowed:
+        raise ArgumentError(f"{named(path)} must end in one of {' '.join(allowed)}, which says the format")
+    return ending
+
+
+def _table(columns: Columns, ending: str) -> Content:
+    if ending == ".parquet":
+        library("pyarrow.parquet", "Parquet needs pyarrow: pip install 'fastgrl[io]'")
+        return partial(_write_parquet, columns=columns)
+    return partial(_write_text, columns=columns, delimiter="\t" if ending == ".tsv" else ",")
+
+
+def _write_text(file: BinaryIO, *, columns: Columns, delimiter: str) -> None:
+    file.write((delimiter.join(map(_quoted, columns)) + "\n").encode())
+    for block in _blocks(columns, _TEXT_CHUNK_CELLS):
+        cells = [_cells(column) for column in block.values()]
+        file.write(_lines(cells, delimiter))
+
+
+def _write_word2vec(file: BinaryIO, *, columns: Columns) -> None:
+    file.write(f"{len(columns['id'])} {len(columns) - 1}\n".encode())
+    for block in _blocks(columns, _TEXT_CHUNK_CELLS):
+        ids, *numbers = block.values()
+        file.write(_lines([list(map(str, ids.tolist())), *map(_cells, numbers)], " "))
+
+
+def _lines(cells: list[list[str]], delimiter: str) -> bytes:
+    return "".join(delimiter.join(row) + "\n" for row in zip(*cells, strict=True)).encode()
+
+
+def _blocks(columns: Columns, cells: int) -> Iterator[Columns]:
+    """Consecutive rows of a table, of about `cells` cells at a time, so that memory stays bounded."""
+    rows = len(next(iter(columns.values()), ()))
+    step = max(1, cells // max(1, len(columns)))
+    for start in range(0, rows, step):
+        yield {name: column[start : start + step] for name, column in columns.items()}
+
+
+def _cells(column: Array) -> list[str]:
+    kind, values = column.dtype.kind, column.tolist()
+    if kind == "O":
+        return [_quoted(value) if isinstance(value, str) else str(value) for value in values]
+    if kind == "f":
+        # Both are the shortest text that reads back as the same number; each is the quicker for its type.
+        return list(map(repr, values)) if column.dtype == np.float64 else column.astype("U32").tolist()
+    return [str(value).lower() for value in values] if kind == "b" else list(map(str, values))
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"' if _NEEDS_QUOTES.search(text) else text
+
+
+def _write_parquet(file: BinaryIO, *, columns: Columns) -> None:
+    arrow, parquet = library("pyarrow"), library("pyarrow.parquet")
+    types = {name: _arrow_type(arrow, column) for name, column in columns.items()}
+    text = [name for name, column in columns.items() if column.dtype.kind == "O"]
+    with parquet.ParquetWriter(file, arrow.schema(types.items()), use_dictionary=text) as writer:
+        for block in _blocks(columns, _ROW_GROUP_CELLS):
+            arrays = [arrow.array(_plain(column), types[name]) for name, column in block.items()]
+            writer.write_table(arrow.table(arrays, names=list(block)))
+
+
+def _plain(column: Array) -> Any:
+    return column.tolist() if column.dtype.kind == "O" else column
+
+
+def _arrow_type(arrow: Any, column: Array) -> Any:
+    if column.dtype.kind == "O":
+        _refuse_large_integers(column)
+        return arrow.string()
+    return arrow.from_numpy_dtype(column.dtype)
+
+
+def _refuse_large_integers(column: Array) -> None:
+    if len(column) and not isinstance(column[0], str):
+        largest = max(column.tolist(), key=abs)
+        raise ArgumentError(f"the integer {shown(largest)} has more than 64 bits; only text (.csv) holds it")
+
+
+def _write_npz(file: BinaryIO, *, arrays: Mapping[str, Array]) -> None:
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            entry = zipfile.ZipInfo(f"{name}.npy", _ZIP_EPOCH)
+            with archive.open(entry, "w", force_zip64=True) as part:
+                np.lib.format.write_array(part, array, allow_pickle=False)
+
+
+def _write_array(file: BinaryIO, *, array: Array) -> None:
+    np.lib.format.write_array(file, array, allow_pickle=False)
+
+
+def _fixed_width(ids: Array) -> Array:
+    if ids.dtype.kind != "O":
+        return ids
+    _refuse_large_integers(ids)
+    texts = ids.tolist()
+    longest = max(texts, key=len, default="")
+    padded = 4 * len(texts) * len(longest)
+    if padded > max(_PADDED_BYTES, _PADDED_TIMES * 4 * sum(map(len, texts))):
+        raise ArgumentError(
+            f"NumPy would pad every id to the {len(longest)} characters of {shown(longest)}; {_OTHERS}"
+        )
+    for text in texts:
+        if text.endswith("\0"):
+            raise ArgumentError(f"the id {shown(text)} ends in NUL, which NumPy drops; {_OTHERS}")
+    return np.array(texts, np.str_)
+
+
+_OTHERS = "write .csv or .parquet"
+
+
+def _without_blanks(columns: Columns) -> Columns:
+    for item in columns["id"].tolist() if columns["id"].dtype.kind == "O" else ():
+        if isinstance(item, str) and item.split() != [item]:
+            what = "holds blanks" if item else "is empty"
+            raise ArgumentError(
+                f"the id {shown(item)} {what}, which word2vec's text format cannot hold; {_OTHERS}"
+            )
+    return columns
+
+
+def _edge_columns(graph: Graph) -> Columns:
+    ids, codes, weights = storable(graph.node_ids, "id"), graph.edge_codes(), graph.edge_weights()
+    columns = {"source": ids[codes[:, 0]], "target": ids[codes[:, 1]]}
+    return columns if weights is None else {**columns, "weight": weights}
+
+
+def _graph_arrays(graph: Graph) -> dict[str, Array]:
+    weights = np.ones(len(graph.indices), np.int8) if graph.weights is None else graph.weights
+    return {
+        "format": np.array(b"csr"),
+        "shape": np.array([graph.num_nodes] * 2),
+        "data": weights,
+        "indices": graph.indices,
+        "indptr": graph.indptr,
+        "node_ids": _fixed_width(storable(graph.node_ids, "id")),
+        "directed": np.array(graph.directed),
+    }
+
+
+def _refuse_lost_nodes(graph: Graph, path: StrPath) -> None:
+    alone = np.ones(graph.num_nodes, bool)
+    alone[graph.edge_codes()] = False
+    if alone.any():
+        first = (
+            f"{int(alone.sum())} nodes have no edges (the first is {shown(graph.node_ids[alone.argmax()])})"
+        )
+        raise ArgumentError(f"{first} and would be lost in {named(path)}; pass nodes=FILE, or write .npz")

@@ -1,0 +1,388 @@
+"""What the command line prints and how: results on stdout; errors, notes and progress on stderr.
+
+Text that comes from data is shown escaped, short, and never read as markup. Colours and progress bars go to
+a terminal only; a pipe gets plain text that is not cut to any width.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import sys
+import textwrap
+import traceback
+import unicodedata
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TextIO
+
+import typer
+
+from fastgrl.checks import shown
+from fastgrl.errors import FastgrlError, FastgrlWarning, MissingExtraError, UnavailableError
+
+if TYPE_CHECKING:
+    from fastgrl.datasets import DatasetInfo
+    from fastgrl.estimate import Estimate
+    from fastgrl.io import Reading
+
+Progress = Callable[[int, int | None], None]
+Section = tuple[str, Mapping[str, str]]
+
+# All that a run says on stderr stays under 4 kB.
+_MOST_LINES, _ERROR_BYTES, _MOST_NOTES, _NOTE_BYTES = 8, 3000, 8, 400
+_NAME_WIDTH = 16
+_DONE, _IMPOSSIBLE, _WRONG, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
+# Every way in which a command line can be misspelt; the class has no public name in all versions of typer.
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+# Marks that change the order in which a terminal shows what follows, and may hide what a text says.
+_REORDERING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+class Terminated(BaseException):
+    """SIGTERM, as an exception so that whatever is half done is undone."""
+
+
+def clean(text: str) -> str:
+    r"""The text with control characters, half surrogates and marks that reorder it escaped; lines stay.
+
+    >>> print(clean("a\x1b[2Jb"))
+    a\x1b[2Jb
+    """
+    return "".join(c if c == "\n" or _harmless(c) else ascii(c)[1:-1] for c in text)
+
+
+def _harmless(character: str) -> bool:
+    return unicodedata.category(character) not in ("Cc", "Cs", "Zl", "Zp") and character not in _REORDERING
+
+
+def print_error(message: str) -> None:
+    """`error: …` on stderr, in at most eight lines."""
+    _say("error", "red", _shortened(message))
+
+
+def print_notes(messages: Sequence[str], *, quiet: bool = False) -> None:
+    """`note: …` on stderr, one for each message, the first few of them; nothing if `quiet`."""
+    if quiet:
+        return
+    for message in messages[:_MOST_NOTES]:
+        _say("note", "yellow", _cut(" ".join(clean(message).split()), _NOTE_BYTES))
+    if len(messages) > _MOST_NOTES:
+        _say("note", "yellow", f"and {len(messages) - _MOST_NOTES} more")
+
+
+def _shortened(message: str) -> str:
+    lines = [line for line in clean(message).splitlines() if line.strip()] or ["unknown"]
+    return _cut("\n".join(lines[:_MOST_LINES]), _ERROR_BYTES)
+
+
+def _cut(text: str, most_bytes: int) -> str:
+    encoded = text.encode()
+    return text if len(encoded) <= most_bytes else encoded[:most_bytes].decode(errors="ignore") + "…"
+
+
+def _say(label: str, colour: str, text: str) -> None:
+    from rich.text import Text
+
+    rendered = _rendered(sys.stderr, [Text.assemble((f"{label}: ", f"bold {colour}"), text)])
+    # When nobody listens to stderr there is nothing left to say it on.
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(rendered)
+        sys.stderr.flush()
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """One JSON object on stdout, in ASCII, so that it is the same in every terminal and locale."""
+    write(json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def print_sections(sections: Iterable[Section]) -> None:
+    """Titles with their names and values below; values are folded at the width of a terminal."""
+    from rich.text import Text
+
+    width = _width(sys.stdout)
+    lines: list[Text] = []
+    for title, values in sections:
+        lines += [Text("")] * bool(lines) + [Text(clean(title), style="bold")]
+        for name, value in values.items():
+            first, *rest = _folded(clean(value), width)
+            lines.append(Text.assemble("  ", (f"{clean(name):{_NAME_WIDTH}}", "cyan"), first))
+            lines += [Text(" " * (_NAME_WIDTH + 2) + line) for line in rest]
+    write(_rendered(sys.stdout, lines))
+
+
+def show(value: Mapping[str, Any], sections: Iterable[Section], *, as_json: bool) -> None:
+    """The one result of a command: for programs `value`, for people the same in sections."""
+    print_json(value) if as_json else print_sections(sections)
+
+
+def write(text: str) -> None:
+    """Write to stdout now; a reader that has gone away (`| head -1`) is no error."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        discard_stdout()
+
+
+def discard_stdout() -> None:
+    """Send what is still in the buffer nowhere, or Python would complain about it at its end."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextlib.contextmanager
+def progress_bar(what: str, *, shown: bool = True) -> Iterator[Progress | None]:
+    """A bar on stderr for `progress(done, total)` in bytes or steps; None unless stderr is a terminal."""
+    if not shown or not sys.stderr.isatty():
+        yield None
+        return
+    from rich import progress
+    from rich.console import Console
+    from rich.markup import escape
+
+    columns = (progress.TextColumn("{task.description}"), progress.BarColumn(), progress.TaskProgressColumn())
+    console = Console(stderr=True, highlight=False)
+    with progress.Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(escape(clean(what)), total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _width(stream: TextIO) -> int | None:
+    """Columns of a terminal, at most 100 for the reader's sake; None for a pipe."""
+    if not stream.isatty():
+        return None
+    from rich.console import Console
+
+    return max(40, min(100, Console(file=stream).width))
+
+
+def _folded(text: str, width: int | None) -> list[str]:
+    lines = text.splitlines() or [""]
+    if width is None:
+        return lines
+    room = width - _NAME_WIDTH - 2
+    return [part for line in lines for part in textwrap.wrap(line, room) or [""]]
+
+
+def _rendered(stream: TextIO, lines: Iterable[Any]) -> str:
+    """Lines as `stream` wants them: with colours for a terminal (unless NO_COLOR is set), never wrapped."""
+    from rich.console import Console
+
+    if not stream.isatty():
+        return "".join(f"{line.plain}\n" for line in lines)
+    page = io.StringIO()
+    console = Console(file=page, force_terminal=True, highlight=False)
+    for line in lines:
+        console.print(line, soft_wrap=True, markup=False, emoji=False)
+    return page.getvalue()
+
+
+def graph_facts(found: Reading) -> dict[str, Any]:
+    """What a file holds, as `fastgrl inspect --json` gives it."""
+    import numpy as np
+    from scipy.sparse.csgraph import connected_components
+
+    graph = found.graph
+    neighbours = np.diff(graph.indptr)
+    if graph.directed:
+        neighbours = neighbours + np.bincount(graph.indices, minlength=graph.num_nodes)
+    # The pattern of an undirected graph is symmetric: strong components are the components, at half the cost.
+    kind: Literal["weak", "strong"] = "weak" if graph.directed else "strong"
+    components, labels = connected_components(graph.to_scipy(), connection=kind)
+    return {
+        "nodes": graph.num_nodes,
+        "rows": found.rows,
+        "bytes": found.bytes,
+        "edges": graph.num_edges,
+        "self_loops": graph.num_self_loops,
+        "repeats": graph.repeats,
+        "isolated": int(np.count_nonzero(neighbours == 0)),
+        "components": int(components),
+        "largest_component": int(np.bincount(labels).max()),
+        "degrees": _figures(neighbours),
+        "weighted": graph.weights is not None,
+        "weights": None if graph.weights is None else _figures(graph.weights),
+        "directed": graph.directed,
+        "layout": dict(found.layout),
+        "ids_sample": [str(item) for item in graph.node_ids[:10]],
+    }
+
+
+def _figures(values: Any) -> dict[str, float]:
+    import numpy as np
+
+    figures = {"min": values.min(), "median": np.median(values), "mean": values.mean(), "max": values.max()}
+    return {name: round(float(value), 6) for name, value in figures.items()}
+
+
+def inspection(file: str, facts: Mapping[str, Any], cost: Estimate, threads: int) -> list[Section]:
+    """What `fastgrl inspect` shows, from the same facts as its JSON."""
+    counts = {name.replace("_", " "): f"{facts[name]:,}" for name in _COUNTS}
+    counts["components"] += f", the largest of {facts['largest_component']:,} nodes"
+    counts["degrees"] = _spread(facts["degrees"]) + ", in and out together" * facts["directed"]
+    counts["weights"] = _spread(facts["weights"]) if facts["weighted"] else "none"
+    counts["first ids"] = ", ".join(shown(item, 20) for item in facts["ids_sample"][:5])
+    understood = {name: str(value) for name, value in facts["layout"].items()}
+    return [(file, understood), ("graph", counts), ("a fit would cost", quotation(cost, threads))]
+
+
+_COUNTS = ("rows", "nodes", "edges", "self_loops", "repeats", "isolated", "components")
+
+
+def _spread(figures: Mapping[str, float]) -> str:
+    return " · ".join(f"{name} {value:,.4g}" for name, value in figures.items())
+
+
+def quotation(cost: Estimate, threads: int) -> dict[str, str]:
+    """The figures of an estimate in words."""
+    from fastgrl.estimate import format_bytes
+
+    kind = "float32" if cost.itemsize == 4 else "float64"
+    seconds = cost.seconds(threads)
+    time = f"about {seconds:,.0f} s" if seconds >= 1 else "under a second"
+    graph, work = format_bytes(cost.graph_bytes), format_bytes(cost.work_bytes)
+    return {
+        "factorisation": f"rank {cost.rank} of the walk matrix, window {cost.window}, {cost.method}, {kind}",
+        "memory": f"{format_bytes(cost.peak_bytes)}: {graph} for the graph, {work} for the work",
+        "passes": f"{cost.passes:,} over the graph, {cost.product_columns:,} columns multiplied",
+        "time": f"{time} on {threads} thread{'s' * (threads > 1)}, within a factor of three",
+    }
+
+
+def demonstration(found: Mapping[str, Any], certificate: str) -> list[Section]:
+    """What `fastgrl demo` shows."""
+    values = ", ".join(f"{value:.4g}" for value in found["singular_values"][:6])
+    measured = dict(line.split("  ", 1) for line in certificate.splitlines())
+    files = {f"file {number}": name for number, name in enumerate(found["files"], 1)}
+    following = f"fastgrl inspect {found['files'][0]}" if files else "fastgrl demo -o digits"
+    return [
+        (
+            "the digits graph, every digit joined to its nearest neighbours",
+            {"nodes": f"{found['nodes']:,}", "edges": f"{found['edges']:,}", "matrix": found["matrix"]},
+        ),
+        (
+            f"the {found['rank']} largest singular values, in {found['seconds']:.2f} s",
+            {"largest": f"{values} …"},
+        ),
+        ("certificate (measured, not assumed)", {name: text.strip() for name, text in measured.items()}),
+        (
+            "embedding",
+            {"nearest digits": f"{found['same_numeral']:.1%} of the 10 nearest show the same numeral"},
+        ),
+        ("files" if files else "no files were written", files),
+        ("next", {"try": following}),
+    ]
+
+
+def neighbours_alike(vectors: Any, y: Any) -> float:
+    """The share of the 10 nearest rows, over all rows, with the same class."""
+    from sklearn.neighbors import kneighbors_graph
+
+    nearest = kneighbors_graph(vectors, 10).indices.reshape(len(vectors), 10)
+    return float((y[nearest] == y[:, None]).mean())
+
+
+def catalogue_entry(known: DatasetInfo) -> dict[str, Any]:
+    """A dataset as the catalogue has it."""
+    names = ("name", "title", "task", "bytes", "licence", "citation", "note")
+    words = {name: getattr(known, name) for name in names}
+    return words | {"files": [file.name for file in known.files], "expected": dict(known.expected)}
+
+
+def catalogue_line(known: DatasetInfo) -> str:
+    """A dataset in the list of all."""
+    from fastgrl.estimate import format_bytes
+
+    size = format_bytes(known.bytes) if known.files else "comes with scikit-learn"
+    return f"{known.task} · {known.expected['nodes']:,} nodes, {known.expected['edges']:,} edges · {size}"
+
+
+def files_line(states: Mapping[str, str]) -> str:
+    """How the files of a dataset were found, by their states."""
+    wrong = [file for file, state in states.items() if state == "wrong"]
+    missing = [file for file, state in states.items() if state == "missing"]
+    if wrong:
+        return f"wrong: {', '.join(wrong)}"
+    if missing:
+        return "not here" if len(missing) == len(states) else f"missing: {', '.join(missing)}"
+    return f"right, {len(states)} file{'s' * (len(states) > 1)}"
+
+
+def version(found: Mapping[str, Any]) -> Section:
+    """What `fastgrl --version` shows."""
+    rows = {"kernel": found["kernel"], "BLAS": ", ".join(found["blas"])}
+    parts = {name: ", ".join(found[name]) or "nothing" for name in ("found", "missing")}
+    return f"fastgrl {found['version']}, Python {found['python']}", rows | parts
+
+
+def report_failure(error: BaseException, *, debug: bool) -> int:
+    """Say what went wrong, and return the exit code."""
+    code, message = explained(error)
+    if debug and code:
+        traceback.print_exception(error)
+    if message:
+        print_error(message)
+    return code
+
+
+def explained(error: BaseException) -> tuple[int, str]:
+    """The exit code of an exception, and what to say about it."""
+    match error:
+        case KeyboardInterrupt() | typer.Abort():
+            return INTERRUPTED, "interrupted"
+        case Terminated():
+            return TERMINATED, "terminated"
+        case SystemExit() if isinstance(error.__context__, BrokenPipeError):
+            discard_stdout()
+            return _DONE, ""
+        case UnavailableError() | MissingExtraError():
+            return _IMPOSSIBLE, str(error)
+        case FastgrlError():
+            return _WRONG, str(error)
+        case MemoryError():
+            return (
+                _IMPOSSIBLE,
+                "not enough memory; `fastgrl estimate` says what a run needs, a lower --rank needs less",
+            )
+        case OSError():
+            return _IMPOSSIBLE, f"{error.strerror or error}" + f": {shown(error.filename)}" * bool(
+                error.filename
+            )
+    if isinstance(error, _UsageError):
+        return _WRONG, _usage(error)
+    what = f"{type(error).__name__}: {shown(str(error), 200)}"
+    return _IMPOSSIBLE, f"internal error: {what}\nrun it again with --debug and report what it shows"
+
+
+def _usage(error: Any) -> str:
+    """Typer's own words in our style, with the nearest name and where to read on."""
+    text = re.sub(r" \(Possible options: (.+)\)$", r"; did you mean \1?", error.format_message())
+    command = error.ctx.command_path if error.ctx else "fastgrl"
+    return f"{text[:1].lower()}{text[1:].rstrip('.')}\nsee {command} --help"
+
+
+def show_warnings(*, quiet: Any) -> None:
+    """Show warnings about the input as notes and keep those of the libraries below to ourselves."""
+    warnings.simplefilter("ignore")
+    warnings.simplefilter("always", FastgrlWarning)
+    shown_warnings = iter(range(_MOST_NOTES))
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        if next(shown_warnings, None) is not None:
+            print_notes([str(message)], quiet=bool(quiet))
+
+    warnings.showwarning = show
+
+
+def mend_streams() -> None:
+    """A closed stdout or stderr is a place where nobody reads; what a locale cannot show is escaped."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")

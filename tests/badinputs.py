@@ -1,0 +1,250 @@
+"""The folder of awkward inputs: its cases, and one case run as a user would, in a process of its own.
+
+Starting Python and importing NumPy takes longer than any case, so a server process does that once and forks
+for each case; the child then has its own working folder, environment, limits and streams.
+
+    python tests/badinputs.py NAME...      run cases by name and show what they print
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+NOBODY = 65534
+MARKER = "BADINPUTS_MARKER"  # names the file that code hidden in data would make
+
+
+def folder() -> Path | None:
+    """Where the cases are: FASTGRL_BADINPUTS, or beside the checkout; None if they are not there."""
+    beside = Path(__file__).resolve().parents[2] / "shared" / "badinputs"
+    found = Path(os.environ.get("FASTGRL_BADINPUTS", beside))
+    return found if (found / "index.json").is_file() else None
+
+
+@dataclass(frozen=True)
+class Case:
+    """One awkward input with what a user should get; the fields are those of index.json."""
+
+    name: str
+    category: str
+    command: str
+    expect: str
+    also_ok: list[str] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    says: list[str] = field(default_factory=list)
+    note: str = ""
+    files: dict[str, str] = field(default_factory=dict)
+    setup: list[list[str]] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
+    limits: dict[str, float] = field(default_factory=dict)
+    lazy: str = ""
+    stdin: str = ""
+    stdout: str = ""
+    needs: str = ""
+    signal: dict[str, Any] = field(default_factory=dict)
+    parallel: int = 1
+    repeat_equal: bool = False
+
+    @property
+    def allowed(self) -> set[str]:
+        """The outcomes that are right."""
+        return {self.expect, *self.also_ok}
+
+
+def cases() -> list[Case]:
+    """Every case of the folder; none if it is not there."""
+    found = folder()
+    return (
+        []
+        if found is None
+        else [Case(**case) for case in json.loads((found / "index.json").read_text())["cases"]]
+    )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run left behind; `exit` is negative for a signal."""
+
+    exit: int
+    stdout: str
+    stderr: str
+    seconds: float
+    rss_mb: float
+
+
+def as_inspection(case: Case) -> list[str]:
+    """The arguments of a case, with `embed … -o OUT` read as `inspect … --json`."""
+    _, verb, *rest = shlex.split(case.command)
+    if verb == "embed":
+        at = rest.index("-o")
+        verb, rest = "inspect", [*rest[:at], *rest[at + 2 :]]
+    return [verb, *rest, "--json"]
+
+
+def prepare(case: Case, home: Path) -> dict[str, str]:
+    """Copy the case's files below `home`, do its setup steps, and return what its placeholders stand for."""
+    source = folder()
+    assert source is not None
+    home.mkdir(mode=0o755)
+    if (source / case.name).is_dir():
+        shutil.copytree(source / case.name, home, dirs_exist_ok=True, symlinks=True)
+    if case.lazy == "gzip_bomb_zeros":
+        with gzip.open(home / "edges.csv.gz", "wb", compresslevel=9) as file:
+            file.writelines(bytes(1 << 20) for _ in range(200))
+    # Names as seen from the case's own folder, where it is run.
+    names = {key: os.path.relpath(path, case.name) for key, path in case.files.items()}
+    names |= {"dir": str(home), "out": "out.csv"}
+    for step, *arguments in case.setup:
+        _set_up(step, [argument.format(**names) for argument in arguments], home)
+    return names
+
+
+def _set_up(step: str, arguments: list[str], home: Path) -> None:
+    match step, arguments:
+        case "mkdir", [name]:
+            (home / name).mkdir()
+        case "write", [name, text]:
+            (home / name).write_text(text)
+        case "symlink", [target, name]:
+            (home / name).unlink(missing_ok=True)
+            (home / name).symlink_to(target)
+        case "chmod", [name, mode]:
+            (home / name).chmod(int(mode, 8))
+        case _:
+            raise ValueError(f"unknown setup step {step!r}")
+
+
+def contents(home: Path) -> dict[str, bytes | str]:
+    """Every file and link below a folder with what it holds; folders are only places."""
+    found: dict[str, bytes | str] = {}
+    for path in sorted(home.rglob("*")):
+        name = str(path.relative_to(home))
+        if path.is_symlink():
+            found[name] = f"link to {path.readlink()}"
+        elif path.is_file():
+            mode = path.stat().st_mode
+            path.chmod(0o600)
+            found[name] = path.read_bytes()
+            path.chmod(mode & 0o777)
+    return found
+
+
+class Server:
+    """A process that has the program in memory and runs command lines in forked children of its own."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, __file__, "--serve"]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def run(self, case: Case, home: Path, arguments: list[str], names: dict[str, str]) -> Outcome:
+        """Run `fastgrl ARGUMENTS` in `home` under the limits of the case."""
+        with tempfile.TemporaryDirectory() as streams:
+            request = {
+                "arguments": [argument.format(**names) for argument in arguments],
+                "home": str(home),
+                "streams": streams,
+                "env": {MARKER: str(home.parent / MARKER)}
+                | {key: value.format(**names) for key, value in case.env.items()},
+                "stdin": case.stdin.format(**names) or os.devnull,
+                "closed_stdout": case.stdout == "closed",
+                "unprivileged": case.needs == "non-root" and os.geteuid() == 0,
+                "seconds": int(case.limits.get("seconds", 60)),
+            }
+            answer = self._ask(request)
+            stdout, stderr = ((Path(streams) / name).read_bytes().decode() for name in ("stdout", "stderr"))
+        return Outcome(answer["exit"], stdout, stderr, answer["seconds"], answer["rss_mb"])
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return answer
+
+    def close(self) -> None:
+        self.process.communicate()
+
+
+def _serve() -> None:
+    import scipy.sparse.csgraph  # noqa: F401
+
+    import fastgrl.datasets
+    import fastgrl.estimate
+    import fastgrl.io
+    import fastgrl.terminal  # noqa: F401
+
+    for line in iter(sys.stdin.readline, ""):
+        request, begin = json.loads(line), time.monotonic()
+        child = os.fork()
+        if not child:
+            _become(request)
+        _, status, usage = os.wait4(child, 0)
+        answer = {"exit": os.waitstatus_to_exitcode(status), "rss_mb": usage.ru_maxrss / 1024}
+        print(json.dumps(answer | {"seconds": time.monotonic() - begin}), flush=True)
+
+
+def _become(request: dict[str, Any]) -> None:
+    """Turn this process into a run of the program; never returns."""
+    code = 99
+    try:
+        signal.alarm(request["seconds"] + 5)
+        os.chdir(request["home"])
+        os.environ.update(request["env"])
+        tempfile.tempdir = None
+        _redirect(request)
+        if request["unprivileged"]:
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+        from fastgrl.cli import run
+
+        code = run(request["arguments"])
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BaseException as error:
+        os.write(2, f"Traceback of the test's own child: {error!r}\n".encode())
+    finally:
+        os._exit(code)
+
+
+def _redirect(request: dict[str, Any]) -> None:
+    streams = Path(request["streams"])
+    os.dup2(os.open(request["stdin"], os.O_RDONLY), 0)
+    # Each stream is opened anew: the server's own may hold what it has read ahead.
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    os.dup2(os.open(streams / "stderr", os.O_WRONLY | os.O_CREAT), 2)
+    os.dup2(os.open(streams / "stdout", os.O_WRONLY | os.O_CREAT), 1)
+    if request["closed_stdout"]:
+        reader, writer = os.pipe()
+        os.close(reader)
+        os.dup2(writer, 1)
+
+
+def _show(names: list[str]) -> None:
+    server = Server()
+    for case in cases():
+        if case.name in names:
+            with tempfile.TemporaryDirectory() as top:
+                home = Path(top) / case.name
+                outcome = server.run(case, home, as_inspection(case), prepare(case, home))
+            print(f"{case.name}: {case.command}\n  expected {sorted(case.allowed)} {case.says} {case.note}")
+            print(f"  exit {outcome.exit}, {outcome.seconds:.2f} s, {outcome.rss_mb:.0f} MB")
+            print(outcome.stdout + outcome.stderr)
+    server.close()
+
+
+if __name__ == "__main__":
+    _serve() if sys.argv[1:] == ["--serve"] else _show(sys.argv[1:])
