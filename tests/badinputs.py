@@ -8,7 +8,9 @@ for each case; the child then has its own working folder, environment, limits an
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import io
 import json
 import os
 import shlex
@@ -182,9 +184,11 @@ def _serve() -> None:
     import scipy.sparse.csgraph  # noqa: F401
 
     import fastgrl.datasets
-    import fastgrl.estimate
-    import fastgrl.io
-    import fastgrl.terminal  # noqa: F401
+    import fastgrl.io  # noqa: F401
+    from fastgrl.cli import run
+
+    with contextlib.redirect_stderr(io.StringIO()):
+        run(["estimate"])  # makes typer import what it imports late
 
     for line in iter(sys.stdin.readline, ""):
         request, begin = json.loads(line), time.monotonic()

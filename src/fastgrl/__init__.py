@@ -15,6 +15,9 @@ from fastgrl.leaves import Identity as Identity
 from fastgrl.leaves import LowRank as LowRank
 from fastgrl.leaves import Matrix as Matrix
 from fastgrl.leaves import Ones as Ones
+from fastgrl.normalisations import renormalised as renormalised
+from fastgrl.normalisations import symmetric as symmetric
+from fastgrl.normalisations import transition as transition
 from fastgrl.operators import HStack as HStack
 from fastgrl.operators import Operator as Operator
 from fastgrl.operators import Polynomial as Polynomial

@@ -22,6 +22,10 @@
 #include <string>
 #include <vector>
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 namespace nb = nanobind;
 
 namespace {
@@ -61,6 +65,31 @@ uint64_t mix(uint64_t a, uint64_t b) {
     return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
 }
 
+// Memory that is looked up at random: on large pages where the system has them, or most of the time goes into
+// finding out where the pages are.
+template <typename T>
+struct LargePages {
+    using value_type = T;
+    static constexpr size_t kPage = size_t(1) << 21;
+
+    LargePages() = default;
+    template <typename Other>
+    LargePages(const LargePages<Other> &) {}
+
+    T *allocate(size_t count) {
+        const size_t bytes = (count * sizeof(T) + kPage - 1) / kPage * kPage;
+        void *memory = count * sizeof(T) < kPage ? std::malloc(count * sizeof(T)) : std::aligned_alloc(kPage, bytes);
+        if (!memory) throw std::bad_alloc();
+#if defined(MADV_HUGEPAGE)
+        if (count * sizeof(T) >= kPage) madvise(memory, bytes, MADV_HUGEPAGE);
+#endif
+        return static_cast<T *>(memory);
+    }
+    void deallocate(T *memory, size_t) { std::free(memory); }
+    bool operator==(const LargePages &) const { return true; }
+    bool operator!=(const LargePages &) const { return false; }
+};
+
 // Distinct ids in order of arrival. Ids of up to 15 bytes are compared inside the hash table, integers that
 // are not far apart are found in a plain array.
 class IdTable {
@@ -74,39 +103,46 @@ class IdTable {
     size_t length(size_t code) const { return offsets_[code + 1] - offsets_[code]; }
     int64_t first(size_t code) const { return first_[code]; }
 
-    void prefetch(const Token &token, const char *end) {
-        if (token.canonical && token.number < direct_.size()) __builtin_prefetch(&direct_[token.number]);
-        else __builtin_prefetch(&slots_[home(key_of(token, end))]);
+    // Where to look for an id. Found out for many ids ahead of looking, so that memory has time to answer.
+    struct Place { uint64_t low = 0, high = 0, hash = 0; };
+
+    // `end` is where the text may be read to.
+    Place place(const Token &token, const char *end) const {
+        if (token.canonical && token.number < direct_.size()) {
+            __builtin_prefetch(&direct_[token.number]);
+            return {};
+        }
+        const Place found = key_of(token, end);
+        __builtin_prefetch(&slots_[found.hash & (slots_.size() - 1)]);
+        return found;
     }
 
-    // The number of an id; `position` is where it stands in the text, `end` where the text may be read to.
-    int32_t number(const Token &token, int64_t position, const char *end) {
-        if (!token.canonical) return lookup(token, position, end);
-        if (token.number >= direct_.size() && !widen(token.number)) return lookup(token, position, end);
+    // The number of an id; `position` is where it stands in the text.
+    int32_t number(const Token &token, Place place, int64_t position) {
+        if (!token.canonical) return lookup(token, place, position);
+        if (token.number >= direct_.size() && !widen(token.number)) return lookup(token, place, position);
         int32_t &code = direct_[token.number];
-        if (code == kNone) code = lookup(token, position, end);
+        if (code == kNone) code = lookup(token, place.hash ? place : key_of(token, token.text + token.length), position);
         return code;
     }
 
   private:
-    struct Key { uint64_t low, high; };
-    struct Slot { uint64_t low = 0, high = 0; int32_t code = kNone; };
+    struct Slot { uint64_t low = 0, high = 0; int32_t code = kNone; uint32_t unused[3] = {}; };
 
-    Key key_of(const Token &token, const char *end) const {
+    Place key_of(const Token &token, const char *end) const {
         if (token.length > 15) return long_key(token);
-        Key key{0, 0};
+        uint64_t key[2] = {0, 0};
         if (token.text + 16 <= end) {
-            std::memcpy(&key, token.text, 16);
-            if (token.length < 8) { key.low &= ~(~uint64_t(0) << (8 * token.length)); key.high = 0; }
-            else key.high &= ~(~uint64_t(0) << (8 * (token.length - 8)));
+            std::memcpy(key, token.text, 16);
+            if (token.length < 8) { key[0] &= ~(~uint64_t(0) << (8 * token.length)); key[1] = 0; }
+            else key[1] &= ~(~uint64_t(0) << (8 * (token.length - 8)));
         } else {
-            std::memcpy(&key, token.text, token.length);
+            std::memcpy(key, token.text, token.length);
         }
-        key.high |= uint64_t(token.length) << 56;
-        return key;
+        return hashed(key[0], key[1] | uint64_t(token.length) << 56);
     }
 
-    Key long_key(const Token &token) const {
+    Place long_key(const Token &token) const {
         uint64_t a = seed_, b = ~seed_;
         const char *p = token.text, *end = token.text + token.length;
         for (; end - p >= 8; p += 8) {
@@ -118,14 +154,13 @@ class IdTable {
         uint64_t word = 0;
         std::memcpy(&word, p, end - p);
         a = mix(a ^ word, b ^ token.length);
-        return {a, mix(b, a ^ word) | (uint64_t(0xFF) << 56)};
+        return hashed(a, mix(b, a ^ word) | (uint64_t(0xFF) << 56));
     }
 
-    size_t home(const Key &key) const { return mix(key.low ^ seed_, key.high) & (slots_.size() - 1); }
+    Place hashed(uint64_t low, uint64_t high) const { return {low, high, mix(low ^ seed_, high) | 1u << 31}; }
 
-    int32_t lookup(const Token &token, int64_t position, const char *end) {
-        const Key key = key_of(token, end);
-        size_t at = home(key);
+    int32_t lookup(const Token &token, const Place &key, int64_t position) {
+        size_t at = key.hash & (slots_.size() - 1);
         for (; slots_[at].code != kNone; at = (at + 1) & (slots_.size() - 1)) {
             const Slot &slot = slots_[at];
             if (slot.low != key.low || slot.high != key.high) continue;
@@ -138,7 +173,7 @@ class IdTable {
         return length(code) == token.length && std::memcmp(text(code), token.text, token.length) == 0;
     }
 
-    int32_t insert(const Key &key, const Token &token, int64_t position, size_t at) {
+    int32_t insert(const Place &key, const Token &token, int64_t position, size_t at) {
         if (size() >= size_t(INT32_MAX)) return kFull;
         if (!token.canonical && !valid_utf8(token.text, token.length)) return kNotText;
         const int32_t code = static_cast<int32_t>(size());
@@ -151,11 +186,11 @@ class IdTable {
     }
 
     void grow() {
-        std::vector<Slot> old(slots_.size() * 2);
+        std::vector<Slot, LargePages<Slot>> old(slots_.size() * 2);
         old.swap(slots_);
         for (const Slot &slot : old) {
             if (slot.code == kNone) continue;
-            size_t at = home({slot.low, slot.high});
+            size_t at = hashed(slot.low, slot.high).hash & (slots_.size() - 1);
             while (slots_[at].code != kNone) at = (at + 1) & (slots_.size() - 1);
             slots_[at] = slot;
         }
@@ -168,8 +203,8 @@ class IdTable {
         return true;
     }
 
-    std::vector<Slot> slots_;
-    std::vector<int32_t> direct_;
+    std::vector<Slot, LargePages<Slot>> slots_;
+    std::vector<int32_t, LargePages<int32_t>> direct_;
     std::vector<char> bytes_;
     std::vector<uint64_t> offsets_;
     std::vector<int64_t> first_;
@@ -242,6 +277,8 @@ class Scanner {
         end_ = text + length;
         position_ = position;
         sources.clear(), targets.clear(), weights.clear();
+        sources.reserve(expected_), targets.reserve(expected_);
+        if (dialect_.weight >= 0) weights.reserve(expected_);
         lines = comments = trimmed = 0;
         report = Report();
         while (p_ < end_ && report.fault == kFine) record();
@@ -249,6 +286,7 @@ class Scanner {
         report = Report();
         resolve();
         if (report.fault == kFine) report = std::move(later);
+        expected_ = sources.size() + sources.size() / 16;
     }
 
     // Where the last whole record of a text ends; 0 if there is none.
@@ -366,8 +404,9 @@ class Scanner {
 
     bool comment_line() {
         const char *start = p_;
-        skip_blanks();
+        while (p_ < end_ && blank(*p_)) ++p_;
         const bool empty = at_end_of_line();
+        if (!empty) { p_ = start; skip_blanks(); }
         const bool comment = !empty && dialect_.comment && *p_ == dialect_.comment;
         const bool hash = !empty && !comment && dialect_.ask_about_hash && *p_ == '#';
         if (hash && (p_ + 1 == end_ || blank(p_[1]) || p_[1] == '#' || !looks_like_data())) { skip_line(); ++comments; return true; }
@@ -408,6 +447,8 @@ class Scanner {
         if (p_ < end_ && *p_ == '\0') { fail(kNul, column - 1, p_, 0); return at_line(line); }
         if (column != dialect_.columns) { fail(kColumns, column, start, line_end() - start); return at_line(line); }
         end_line();
+        pair[0].position = position_ + (start - begin_);  // source before target, whatever the order of columns
+        pair[1].position = pair[0].position + 1;
         pending_.push_back(pair[0]);
         pending_.push_back(dialect_.source == dialect_.target ? pair[0] : pair[1]);
         if (dialect_.weight >= 0) weights.push_back(weight);
@@ -427,7 +468,6 @@ class Scanner {
     }
 
     void take_id(Pending &pending, int column, int64_t line) {
-        pending.position = position_ + (p_ - begin_);
         pending.line = line;
         pending.column = column;
         if (take_number(pending.token)) return;
@@ -463,11 +503,12 @@ class Scanner {
     }
 
     void resolve() {
-        for (const Pending &item : pending_) ids.prefetch(item.token, safe_end(item.token));
+        places_.clear();
+        for (const Pending &item : pending_) places_.push_back(ids.place(item.token, safe_end(item.token)));
         int32_t codes[2];
         for (size_t i = 0; i < pending_.size(); ++i) {
             const Pending &item = pending_[i];
-            const int32_t code = codes[i % 2] = ids.number(item.token, item.position, safe_end(item.token));
+            const int32_t code = codes[i % 2] = ids.number(item.token, places_[i], item.position);
             if (code < 0) {
                 fail(code == IdTable::kFull ? kTooMany : kNotText, item.column, item.token.text, item.token.length);
                 at_line(item.line);
@@ -485,11 +526,13 @@ class Scanner {
     }
 
     static constexpr size_t kBatch = 64;
+    size_t expected_ = 0;  // records in a piece like the last one
     Dialect dialect_;
     bool stops_[256];
     const char *begin_ = nullptr, *p_ = nullptr, *end_ = nullptr;
     int64_t position_ = 0;
     std::vector<Pending> pending_;
+    std::vector<IdTable::Place> places_;
     std::deque<std::string> unescaped_;
 };
 
@@ -530,33 +573,68 @@ size_t last_record_end(Scanner &scanner, nb::object buffer) {
     return end;
 }
 
+Token whole_token(const IdTable &ids, size_t code) {
+    const char *text = ids.text(code);
+    Token token{text, uint32_t(ids.length(code)), false, 0};
+    if (token.length > 9 || (*text == '0' && token.length > 1)) return token;
+    for (uint32_t i = 0; i < token.length; ++i) {
+        if (text[i] < '0' || text[i] > '9') return token;
+        token.number = 10 * token.number + uint32_t(text[i] - '0');
+    }
+    token.canonical = true;
+    return token;
+}
+
+// Which of the tables holds the id that appears next; `parts.size()` at the end.
+size_t earliest(const std::vector<Scanner *> &parts, const std::vector<size_t> &next) {
+    size_t best = parts.size();
+    for (size_t i = 0; i < parts.size(); ++i) {
+        if (next[i] == parts[i]->ids.size()) continue;
+        if (best == parts.size() || parts[i]->ids.first(next[i]) < parts[best]->ids.first(next[best])) best = i;
+    }
+    return best;
+}
+
+void merge_into(IdTable &all, const std::vector<Scanner *> &parts, std::vector<std::vector<int32_t>> &numbers) {
+    constexpr size_t kAtOnce = 64;
+    struct Next { size_t part, code; Token token; IdTable::Place place; };
+    std::vector<size_t> next(parts.size(), 0);
+    std::vector<Next> batch;
+    for (size_t part; (part = earliest(parts, next)) < parts.size() || !batch.empty();) {
+        if (part < parts.size()) {
+            const size_t code = next[part]++;
+            const Token token = whole_token(parts[part]->ids, code);
+            batch.push_back({part, code, token, all.place(token, token.text + token.length)});
+            if (batch.size() < kAtOnce) continue;
+        }
+        for (const Next &item : batch)
+            numbers[item.part][item.code] = all.number(item.token, item.place, parts[item.part]->ids.first(item.code));
+        batch.clear();
+    }
+}
+
 // The ids of all scanners in order of first appearance, and for each scanner the new number of each of its own.
 nb::tuple merge_ids(nb::list scanners) {
     std::vector<Scanner *> parts;
     for (nb::handle item : scanners) parts.push_back(nb::cast<Scanner *>(item));
     std::vector<std::vector<int32_t>> numbers(parts.size());
-    IdTable all;
+    IdTable merged;
     {
         nb::gil_scoped_release release;
-        std::vector<size_t> next(parts.size(), 0);
-        for (size_t i = 0; i < parts.size(); ++i) numbers[i].resize(parts[i]->ids.size());
-        for (;;) {
-            size_t best = parts.size();
-            for (size_t i = 0; i < parts.size(); ++i) {
-                if (next[i] == parts[i]->ids.size()) continue;
-                if (best == parts.size() || parts[i]->ids.first(next[i]) < parts[best]->ids.first(next[best])) best = i;
-            }
-            if (best == parts.size()) break;
-            const IdTable &ids = parts[best]->ids;
-            const size_t code = next[best]++;
-            const char *text = ids.text(code);
-            Token token{text, uint32_t(ids.length(code)), false, 0};
-            numbers[best][code] = all.number(token, ids.first(code), text + token.length);
+        for (size_t i = 0; i < parts.size(); ++i) {
+            numbers[i].resize(parts[i]->ids.size());
+            for (size_t code = 0; code < numbers[i].size(); ++code) numbers[i][code] = int32_t(code);
         }
+        if (parts.size() > 1) merge_into(merged, parts, numbers);
     }
-    nb::list texts, maps;
-    for (size_t code = 0; code < all.size(); ++code)
-        texts.append(nb::steal(PyUnicode_DecodeUTF8(all.text(code), Py_ssize_t(all.length(code)), nullptr)));
+    const IdTable &all = parts.size() == 1 ? parts[0]->ids : merged;
+    nb::list texts = nb::steal<nb::list>(PyList_New(Py_ssize_t(all.size())));
+    for (size_t code = 0; code < all.size(); ++code) {
+        PyObject *text = PyUnicode_DecodeUTF8(all.text(code), Py_ssize_t(all.length(code)), nullptr);
+        if (!text) throw nb::python_error();
+        PyList_SET_ITEM(texts.ptr(), Py_ssize_t(code), text);
+    }
+    nb::list maps;
     for (auto &map : numbers) maps.append(as_array(std::move(map)));
     return nb::make_tuple(texts, maps);
 }

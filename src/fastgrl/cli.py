@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from fastgrl.graph import Graph
     from fastgrl.io import Reading
 
-_EXAMPLE = "Example: fastgrl inspect friends.csv --weight strength"
-_READING, _FIT, _PRINTING = "How the file is read", "What would be fitted", "What is printed"
 _LARGEST_SEED = 2**64 - 1
 _OPTIONAL = (
     *("pandas", "polars", "pyarrow", "narwhals", "zstandard", "networkx", "igraph", "matplotlib"),
@@ -37,7 +35,7 @@ _OPTIONAL = (
 
 app = typer.Typer(
     name="fastgrl",
-    epilog=_EXAMPLE,
+    epilog="Example: fastgrl inspect friends.csv --weight strength",
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -59,13 +57,10 @@ def _whole(name: str, least: int, most: int | None = None) -> Callable[[str | in
     return parse
 
 
-def _one_of(name: str, *choices: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in choices:
-            raise FastgrlError(f"--{name} must be {' or '.join(choices)}, got {shown(text)}")
-        return text
-
-    return parse
+def _precision(text: str) -> str:
+    if text not in ("float32", "float64"):
+        raise FastgrlError(f"--dtype must be float32 or float64, got {shown(text)}")
+    return text
 
 
 def _amount(text: str) -> int:
@@ -77,9 +72,14 @@ def _amount(text: str) -> int:
         raise FastgrlError(f"--max-memory: {error}") from None
 
 
-_reading = functools.partial(typer.Option, rich_help_panel=_READING, show_default=False)
-_fit = functools.partial(typer.Option, rich_help_panel=_FIT, show_default=False)
-_printing = functools.partial(typer.Option, rich_help_panel=_PRINTING, show_default=False)
+_reading = functools.partial(typer.Option, rich_help_panel="How the file is read", show_default=False)
+_fit = functools.partial(typer.Option, rich_help_panel="What would be fitted", show_default=False)
+_printing = functools.partial(typer.Option, rich_help_panel="What is printed", show_default=False)
+
+
+def _count(option: Any, name: str, help: str, *, least: int = 1, most: int | None = None) -> Any:
+    return option(metavar="N", parser=_whole(name, least, most), help=help)
+
 
 Edges = Annotated[str, typer.Argument(metavar="EDGES", help="Edge list, table or matrix; - is stdin.")]
 
@@ -91,36 +91,23 @@ class ReadingOptions:
     directed: Annotated[bool, _reading("--directed", help="Edges have a direction.")] = False
     weight: Annotated[str | None, _reading(metavar="COLUMN", help="Column of weights.")] = None
     unweighted: Annotated[bool, _reading("--unweighted", help="Leave weights out.")] = False
-    delimiter: Annotated[str | None, _reading(metavar="TEXT", help="Between columns: , ; | tab space.")] = (
-        None
-    )
+    delimiter: Annotated[str | None, _reading(metavar="TEXT", help="Such as , ; | tab space.")] = None
     header: Annotated[bool | None, _reading("--header/--no-header", help="First line has names.")] = None
     columns: Annotated[str | None, _reading(metavar="SRC,DST[,WEIGHT]", help="By name or number.")] = None
     comment: Annotated[str | None, _reading(metavar="CHAR|none", help="Begins a comment line.")] = None
     encoding: Annotated[str | None, _reading(metavar="NAME", help="Of the text (utf-8).")] = None
-    nodes: Annotated[str | None, _reading(metavar="FILE", help="All nodes, isolated ones too.")] = None
-    threads: Annotated[
-        int | None, _reading(metavar="N", parser=_whole("threads", 1), help="All that are free.")
-    ] = None
+    nodes: Annotated[str | None, _reading(metavar="FILE", help="Lists isolated ones too.")] = None
+    threads: Annotated[int | None, _count(_reading, "threads", "All that are free.")] = None
 
 
 @dataclass(frozen=True)
 class FitOptions:
     """What a fit would be asked for; `inspect` and `estimate` quote its cost."""
 
-    rank: Annotated[int | None, _fit(metavar="N", parser=_whole("rank", 1), help="Columns in all (64).")] = (
-        None
-    )
-    window: Annotated[
-        int | None, _fit(metavar="N", parser=_whole("window", 1), help="Steps of a walk (5).")
-    ] = None
-    seed: Annotated[
-        int, _fit(metavar="N", parser=_whole("seed", 0, _LARGEST_SEED), help="Same seed, same bits (0).")
-    ] = 0
-    dtype: Annotated[
-        str,
-        _fit(metavar="NAME", parser=_one_of("dtype", "float32", "float64"), help="float32 or float64."),
-    ] = "float32"
+    rank: Annotated[int | None, _count(_fit, "rank", "Columns in all (64).")] = None
+    window: Annotated[int | None, _count(_fit, "window", "Steps of a walk (5).")] = None
+    seed: Annotated[int, _count(_fit, "seed", "Same seed, same bits (0).", least=0, most=_LARGEST_SEED)] = 0
+    dtype: Annotated[str, _fit(metavar="NAME", parser=_precision, help="float32 or float64.")] = "float32"
     max_memory: Annotated[int | None, _fit(metavar="8GB", parser=_amount, help="Refuse above this.")] = None
 
 
@@ -142,7 +129,8 @@ class PrintingOptions:
 def _grouped(command: Callable[..., None]) -> Callable[..., None]:
     """Let a command take groups of options: the fields of each become options of their own."""
     signature = introspection.signature(command, eval_str=True)
-    groups = {name: p.annotation for name, p in signature.parameters.items() if _is_group(p)}
+    kinds: dict[str, Any] = {name: p.annotation for name, p in signature.parameters.items()}
+    groups: dict[str, Any] = {name: kind for name, kind in kinds.items() if dataclasses.is_dataclass(kind)}
 
     @functools.wraps(command)
     def run_command(**values: Any) -> None:
@@ -160,10 +148,6 @@ def _grouped(command: Callable[..., None]) -> Callable[..., None]:
     return run_command
 
 
-def _is_group(parameter: introspection.Parameter) -> bool:
-    return dataclasses.is_dataclass(parameter.annotation)
-
-
 def _as_parameters(group: Any) -> list[introspection.Parameter]:
     kinds = typing.get_type_hints(group, include_extras=True)
     keyword = introspection.Parameter.KEYWORD_ONLY
@@ -177,9 +161,7 @@ def _as_parameters(group: Any) -> list[introspection.Parameter]:
 @_grouped
 def top(
     context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", help="Version, kernel, BLAS, optional parts.")
-    ] = False,
+    version: Annotated[bool, typer.Option("--version", help="And kernel, BLAS, optional parts.")] = False,
     json: Annotated[bool, typer.Option("--json", help="With --version: one JSON object.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
@@ -197,12 +179,18 @@ def top(
 @_grouped
 def inspect(edges: Edges, reading: ReadingOptions, fit: FitOptions, printing: PrintingOptions) -> None:
     """Say what was understood of a file, what the graph looks like, and what a fit would cost."""
+    from fastgrl.estimate import refusal
+
     found = _read(edges, reading, printing)
     cost = _cost(found.graph, fit)
-    notices = (*found.notices, *_too_large(cost, fit.max_memory))
+    over = None if fit.max_memory is None else refusal(cost, fit.max_memory)
+    lonely = (
+        "there is one node alone: a fit has nothing to learn from" if found.graph.num_nodes == 1 else None
+    )
+    notices = [*found.notices, *filter(None, (lonely, over))]
     terminal.print_notes(notices, quiet=printing.quiet)
     facts, threads = terminal.graph_facts(found), _threads(reading)
-    value = {"file": edges, **facts, "notices": list(notices), "cost": cost.as_dict(threads=threads)}
+    value = {"file": edges, **facts, "notices": notices, "cost": cost.as_dict(threads=threads)}
     terminal.show(value, terminal.inspection(edges, facts, cost, threads), as_json=printing.json)
 
 
@@ -217,23 +205,21 @@ def estimate(edges: Edges, reading: ReadingOptions, fit: FitOptions, printing: P
     terminal.print_notes(found.notices, quiet=printing.quiet)
     if fit.max_memory is not None:
         check_memory(cost, fit.max_memory)
-    value, threads = {"file": edges}, _threads(reading)
-    sections = [(edges, terminal.quotation(cost, threads))]
-    terminal.show(value | cost.as_dict(threads=threads), sections, as_json=printing.json)
+    value = {"file": edges, **cost.as_dict(threads=_threads(reading))}
+    terminal.show(value, [(edges, terminal.quotation(cost, _threads(reading)))], as_json=printing.json)
 
 
 @app.command(short_help="The digits graph from end to end, in a few seconds.")
 @_grouped
 def demo(
     printing: PrintingOptions,
-    out: Annotated[
-        str | None, typer.Option("-o", "--out", metavar="DIR", help="Folder for the files.")
-    ] = None,
+    out: Annotated[str | None, typer.Option("-o", "--out", metavar="DIR", help="For the files.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
 ) -> None:
     """Factorise the walk matrix of scikit-learn's digits, say how good that is, write the embedding."""
     import fastgrl as fg
     from fastgrl.datasets import NodeDataset, load_dataset
+    from fastgrl.io.writers import write_embedding, write_graph
 
     targets = _demo_targets(out, force)
     digits = load_dataset("digits")
@@ -246,7 +232,8 @@ def demo(
     found = {"matrix": str(M), "rank": 32, "seconds": round(time.perf_counter() - begin, 3)}
     certificate, vectors = fg.certificate(M, svd), svd.U * svd.s**0.5
     if targets:
-        _write_demo(digits.graph, vectors, targets)
+        write_graph(digits.graph, targets[0], force=force)
+        write_embedding(targets[1], vectors, node_ids=digits.graph.node_ids, force=force)
     found |= {"nodes": digits.graph.num_nodes, "edges": digits.graph.num_edges, "files": targets}
     found |= {"singular_values": svd.s.tolist(), "captured_energy": float(certificate.captured)}
     found |= {"same_numeral": terminal.neighbours_alike(vectors[:, 1:], digits.y)}
@@ -262,14 +249,6 @@ def _demo_targets(folder: str | None, force: bool) -> list[str]:
     targets = [os.path.join(folder, name) for name in ("digits.csv", "digits-embedding.csv")]
     check_output(*targets, force=force)
     return targets
-
-
-def _write_demo(graph: Graph, vectors: Any, targets: list[str]) -> None:
-    from fastgrl.io.writers import write_embedding, write_graph
-
-    edges, embedding = targets
-    write_graph(graph, edges, force=True)
-    write_embedding(embedding, vectors, node_ids=graph.node_ids, force=True)
 
 
 datasets = typer.Typer(help="Graphs to try things on.", no_args_is_help=False)
@@ -354,8 +333,9 @@ def path(printing: PrintingOptions) -> None:
 def _read(edges: str, options: ReadingOptions, printing: PrintingOptions) -> Reading:
     from fastgrl.io import read
 
+    how = dataclasses.asdict(options)
     with terminal.progress_bar(f"reading {edges}", shown=printing.bar) as progress:
-        return read(edges, progress=progress, **dataclasses.asdict(options))
+        return read(edges, progress=progress, n_threads=how.pop("threads"), **how)
 
 
 def _threads(options: ReadingOptions) -> int:
@@ -378,16 +358,6 @@ def _cost(graph: Graph, fit: FitOptions) -> Estimate:
     )
 
 
-def _too_large(cost: Estimate, limit: int | None) -> tuple[str, ...]:
-    from fastgrl.estimate import check_memory
-
-    try:
-        check_memory(cost, cost.peak_bytes if limit is None else limit)
-    except UnavailableError as error:
-        return (str(error),)
-    return ()
-
-
 def _version() -> dict[str, Any]:
     import platform
     from importlib.util import find_spec
@@ -408,15 +378,11 @@ def _version() -> dict[str, Any]:
 
 def main() -> NoReturn:
     """Run the program and leave with its exit code."""
-    signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(signal.SIGTERM, terminal.terminate)
     code = run(sys.argv[1:])
     if code in (terminal.INTERRUPTED, terminal.TERMINATED):
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C would only spoil the ending
     sys.exit(code)
-
-
-def _terminate(*_: object) -> NoReturn:
-    raise terminal.Terminated
 
 
 def run(arguments: Sequence[str]) -> int:

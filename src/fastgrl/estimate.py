@@ -191,12 +191,18 @@ def check_memory(cost: Estimate, limit: int) -> None:
     >>> from fastgrl.estimate import check_memory, estimate
     >>> check_memory(estimate(1000, 5000, rank=8), 10**9)
     """
+    if reason := refusal(cost, limit):
+        raise UnavailableError(reason)
+
+
+def refusal(cost: Estimate, limit: int) -> str | None:
+    """What is to be said about a run that needs more than `limit` bytes; None about one that does not."""
     if cost.peak_bytes <= limit:
-        return
+        return None
     quote = (
         f"rank {cost.rank} needs about {format_bytes(cost.peak_bytes)}, the limit is {format_bytes(limit)}"
     )
-    raise UnavailableError(f"{quote}; {_way_out(cost, limit)}")
+    return f"{quote}; {_way_out(cost, limit)}"
 
 
 def _way_out(cost: Estimate, limit: int) -> str:

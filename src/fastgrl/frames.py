@@ -63,10 +63,10 @@ def from_frame(
     columns = [*_ends(names, source, target), *_weight_column(names, weight)]
     if len(set(columns)) < len(columns):
         raise ArgumentError(f"source, target and weight must be different columns, got {columns}")
-    chosen = table.select(*columns).lazy().collect()
-    sources, targets = (_id_column(chosen[name]) for name in columns[:2])
-    weights = _number_column(chosen[columns[2]]) if len(columns) == 3 else None
-    return Edges(sources, targets, weights)
+    chosen = table.select(*map(library("narwhals").col, columns)).lazy().collect()
+    source_ids, target_ids, *numbers = chosen.iter_columns()
+    weights = _number_column(numbers[0]) if numbers else None
+    return Edges(_id_column(source_ids), _id_column(target_ids), weights)
 
 
 def to_frame(edges: Edges, *, backend: str = "pandas") -> Any:
@@ -95,7 +95,7 @@ def _pandas_table(pandas: Any, columns: dict[str, Array]) -> Any:
 def _polars_table(polars: Any, columns: dict[str, Array]) -> Any:
     return polars.DataFrame(
         [
-            polars.Series(name, _plain(column), _text_type(column, polars.String))
+            polars.Series(name, _plain(column), _object_type(column, polars.String, polars.Int128))
             for name, column in columns.items()
         ]
     )
@@ -104,7 +104,7 @@ def _polars_table(polars: Any, columns: dict[str, Array]) -> Any:
 def _arrow_table(pyarrow: Any, columns: dict[str, Array]) -> Any:
     return pyarrow.table(
         {
-            name: pyarrow.array(_plain(column), _text_type(column, pyarrow.string()))
+            name: pyarrow.array(_plain(column), _object_type(column, pyarrow.string(), None))
             for name, column in columns.items()
         }
     )
@@ -121,8 +121,10 @@ def _plain(column: Array) -> Any:
     return column.tolist() if column.dtype.kind == "O" else column
 
 
-def _text_type(column: Array, text: Any) -> Any:
-    return text if column.dtype.kind == "O" and all(isinstance(item, str) for item in column[:1]) else None
+def _object_type(column: Array, text: Any, integer: Any) -> Any:
+    if column.dtype.kind != "O":
+        return None
+    return integer if len(column) and isinstance(column[0], int) else text
 
 
 def storable(values: Any, what: str) -> Array:

@@ -17,8 +17,6 @@ from fastgrl.errors import ArgumentError, DtypeError, InputError, NotFiniteError
 from fastgrl.ids import Encoded, IdIndex, as_ids, distinct_ids, encode, iterable_of_pairs
 from fastgrl.kernels import CSR, csr_from_scipy
 
-_ARRAYS = ("indptr", "indices", "weights", "node_ids")
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Graph:
@@ -44,15 +42,13 @@ class Graph:
 
     def __post_init__(self) -> None:
         _check_rows(self)
-        arrays = (self.indptr, self.indices, self.weights, self.node_ids)
-        self.__dict__.update(zip(_ARRAYS, map(_read_only, arrays), strict=True))
+        self.__dict__.update(_read_only_fields(self.indptr, self.indices, self.weights, self.node_ids))
 
     @classmethod
     def _built(cls, rows: Rows, node_ids: Array, *, directed: bool, repeats: int) -> Graph:
         """A graph from rows that were built here and need no checks."""
         graph = object.__new__(cls)
-        arrays = (rows.indptr, rows.indices, rows.weights, node_ids)
-        graph.__dict__.update(zip(_ARRAYS, map(_read_only, arrays), strict=True))
+        graph.__dict__.update(_read_only_fields(rows.indptr, rows.indices, rows.weights, node_ids))
         graph.__dict__.update(directed=directed, repeats=repeats)
         return graph
 
@@ -98,10 +94,11 @@ class Graph:
         5
         """
         u, v = _codes(sources, "sources"), _codes(targets, "targets")
-        if len(u) != len(v):
-            raise ShapeError(f"there are {len(u)} sources and {len(v)} targets")
         ids = None if node_ids is None else as_ids(node_ids, "node_ids")
         n = _count_nodes(u, v, num_nodes, ids)
+        _check_numbers(u, v, n)
+        if ids is not None:
+            _one_id_each(ids, n)
         w = None if weights is None else _checked_weights(weights, len(u))
         encoded = Encoded(u, v, np.arange(n) if ids is None else ids)
         return cls._from_encoded(encoded, weights=w, directed=directed)
@@ -129,7 +126,7 @@ class Graph:
         >>> fg.Graph.from_scipy(scipy.sparse.csr_array([[0, 2], [2, 0]])).edge_weights()
         array([2.])
         """
-        sparse = matrix if sp.issparse(matrix) else sp.csr_array(finite_array(matrix, "matrix", ndim=2))
+        sparse: Any = matrix if sp.issparse(matrix) else sp.csr_array(finite_array(matrix, "matrix", ndim=2))
         if sparse.ndim != 2 or sparse.shape[0] != sparse.shape[1]:
             raise ShapeError(f"an adjacency matrix is square, got {size(sparse.shape)}")
         csr = csr_from_scipy(sparse)
@@ -221,10 +218,11 @@ class Graph:
     @functools.cached_property
     def degrees(self) -> Array:
         """Sum of the weights in each row of the adjacency matrix; a self loop counts once."""
+        counts = np.diff(self.indptr)
         if self.weights is None:
-            return np.diff(self.indptr).astype(np.float64)
-        rows = np.repeat(np.arange(self.num_nodes), np.diff(self.indptr))
-        return np.bincount(rows, self.weights, self.num_nodes)
+            return _read_only(counts.astype(np.float64))
+        rows = np.repeat(np.arange(self.num_nodes), counts)
+        return _read_only(np.bincount(rows, self.weights, self.num_nodes))
 
     @functools.cached_property
     def csr(self) -> CSR:
@@ -254,7 +252,8 @@ class Graph:
         """The weight of every edge of `edge_codes`, or None for an unweighted graph."""
         if self.weights is None or self.directed:
             return self.weights
-        return self.weights[np.concatenate([np.empty(0, bool), *(u <= v for u, v in self._blocks())])]
+        kept = np.concatenate([np.empty(0, bool), *(u <= v for u, v in self._blocks())])
+        return np.asarray(self.weights[kept])
 
     def has_edges(self, sources: Any, targets: Any) -> Array:
         """Whether each pair of node numbers is an edge.
@@ -263,14 +262,14 @@ class Graph:
         array([ True, False])
         """
         u, v = _codes(sources, "sources"), _codes(targets, "targets")
-        _count_nodes(u, v, self.num_nodes, None)
+        _check_numbers(u, v, self.num_nodes)
         low, high = self.indptr[u], self.indptr[u + 1]
         end = high.copy()
         while (open_ := low < high).any():  # a binary search in each row, all at once
             middle = (low + high) // 2
             below = open_ & (self.indices[np.minimum(middle, len(self.indices) - 1)] < v)
             low, high = np.where(below, middle + 1, low), np.where(open_ & ~below, middle, high)
-        found = low < end
+        found: Array = low < end
         found[found] = self.indices[low[found]] == v[found]
         return found
 
@@ -284,7 +283,8 @@ class Graph:
         >>> fg.Graph.from_edges([("ann", "bob")]).index_of(["bob"])
         array([1])
         """
-        wanted = as_ids([ids] if isinstance(ids, str) else ids, "ids")
+        one = isinstance(ids, str | bytes) or not np.iterable(ids)
+        wanted = as_ids([ids] if one else ids, "ids")
         found = self._index.find(wanted)
         if (found < 0).any():
             raise UnknownIdError(self._unknown(wanted[int(np.argmax(found < 0))]))
@@ -292,17 +292,19 @@ class Graph:
 
     def _unknown(self, item: Any) -> str:
         other = self._index.find(as_ids([_other_type(item)], "ids"))[0]
-        hint = f"; there is a node {self.node_ids[other]!r}, of another type" if other >= 0 else ""
+        hint = f"; there is a node {shown(self.node_ids[other])}, of another type" if other >= 0 else ""
         return f"no node has the id {shown(item)} in this graph of {self.num_nodes} nodes{hint}"
 
     def with_edges(self, codes: Any, *, weights: Any = None) -> Graph:
         """The same nodes with other edges, an (m, 2) array of node numbers."""
         pairs = np.asarray(codes)
+        pairs = pairs.reshape(0, 2).astype(np.int64) if pairs.size == 0 else pairs
         if pairs.ndim != 2 or pairs.shape[1] != 2:
             raise ShapeError(f"edges must have two columns, got shape {pairs.shape}")
-        return Graph.from_codes(
-            pairs[:, 0], pairs[:, 1], weights=weights, node_ids=self.node_ids, directed=self.directed
-        )
+        u, v = _codes(pairs[:, 0], "edges"), _codes(pairs[:, 1], "edges")
+        _check_numbers(u, v, self.num_nodes)
+        w = None if weights is None else _checked_weights(weights, len(u))
+        return Graph._from_encoded(Encoded(u, v, self.node_ids), weights=w, directed=self.directed)
 
     def to_scipy(self) -> sp.csr_array:
         """The adjacency matrix as a SciPy array (of its own; unweighted: ones of int8)."""
@@ -334,11 +336,15 @@ class Graph:
         return interchange.to_frame(self._to_interchange(), backend=backend)
 
 
-def _read_only(array: Array | None) -> Array | None:
-    if array is not None:
-        array = array.view()
-        array.flags.writeable = False
-    return array
+def _read_only(array: Array) -> Array:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _read_only_fields(*arrays: Array | None) -> dict[str, Array | None]:
+    views = [None if array is None else _read_only(array) for array in arrays]
+    return dict(zip(("indptr", "indices", "weights", "node_ids"), views, strict=True))
 
 
 def _codes(values: Any, name: str) -> Array:
@@ -347,22 +353,28 @@ def _codes(values: Any, name: str) -> Array:
         raise ShapeError(f"{name} must be one-dimensional, got shape {codes.shape}")
     if codes.size and codes.dtype.kind not in "ui":
         raise DtypeError(f"{name} must be node numbers, not {codes.dtype}; from_edges takes ids of any kind")
-    return codes.astype(np.int64) if codes.dtype not in (np.int32, np.int64) else codes
+    if codes.dtype == np.uint64 and codes.size and codes.max() >= 2**63:
+        raise ArgumentError(f"{name}: {codes.max()} is too large for a node number")
+    return codes if codes.dtype in (np.int32, np.int64) else codes.astype(np.int64)
+
+
+def _check_numbers(u: Array, v: Array, num_nodes: int) -> None:
+    if len(u) != len(v):
+        raise ShapeError(f"there are {len(u)} sources and {len(v)} targets")
+    for codes in (u, v):
+        if codes.size and (codes.min() < 0 or codes.max() >= num_nodes):
+            bad = codes[(codes < 0) | (codes >= num_nodes)][0]
+            raise ArgumentError(
+                f"node number {bad} is outside 0..{num_nodes - 1}, a graph of {num_nodes} nodes"
+            )
 
 
 def _count_nodes(u: Array, v: Array, num_nodes: int | None, ids: Array | None) -> int:
-    most = max(int(u.max()), int(v.max())) + 1 if u.size else 0
-    if num_nodes is None:
-        n = most if ids is None else len(ids)
-    else:
-        n = integer("num_nodes", num_nodes, least=0)
-        if ids is not None:
-            _one_id_each(ids, n)
-    if u.size and min(int(u.min()), int(v.min())) < 0:
-        raise ArgumentError(f"node numbers start at 0, got {min(int(u.min()), int(v.min()))}")
-    if most > n:
-        raise ArgumentError(f"node number {most - 1} is outside a graph of {n} nodes")
-    return n
+    if num_nodes is not None:
+        return integer("num_nodes", num_nodes, least=0)
+    if ids is not None:
+        return len(ids)
+    return max(int(codes.max(initial=-1)) for codes in (u, v)) + 1
 
 
 def _one_id_each(ids: Array, n: int) -> Array:

@@ -71,7 +71,7 @@ def objects(items: list[Any]) -> Array:
 
 def _checked_objects(array: Array, what: str) -> Array:
     for position, item in enumerate(array):
-        if item is None or item != item:  # noqa: PLR0124  NaN of any kind
+        if item is None or item != item:
             raise InputError(f"{what}: item {position} is {item!r}, which is not an id")
     return array
 

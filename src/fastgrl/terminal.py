@@ -17,7 +17,7 @@ import traceback
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO
 
 import typer
 
@@ -44,6 +44,11 @@ _REORDERING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\
 
 class Terminated(BaseException):
     """SIGTERM, as an exception so that whatever is half done is undone."""
+
+
+def terminate(*_: object) -> NoReturn:
+    """What to do on SIGTERM."""
+    raise Terminated
 
 
 def clean(text: str) -> str:
@@ -196,7 +201,6 @@ def graph_facts(found: Reading) -> dict[str, Any]:
     return {
         "nodes": graph.num_nodes,
         "rows": found.rows,
-        "bytes": found.bytes,
         "edges": graph.num_edges,
         "self_loops": graph.num_self_loops,
         "repeats": graph.repeats,

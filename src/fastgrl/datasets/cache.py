@@ -81,9 +81,10 @@ def read_files(
     info: DatasetInfo, *, folder: Folder, download: bool, progress: Progress | None
 ) -> dict[str, Content]:
     """Every file of a dataset by name, all of them checked; missing ones are downloaded if that is allowed."""
-    if download:
+    paths = _paths(info, folder)
+    if download and not all(map(os.path.lexists, paths.values())):
         fetch_missing(info, folder=folder, progress=progress)
-    return {file.name: _checked(info, file, path) for file, path in _paths(info, folder).items()}
+    return {file.name: _checked(info, file, path) for file, path in paths.items()}
 
 
 def _paths(info: DatasetInfo, folder: Folder) -> dict[FileInfo, Path]:
@@ -107,22 +108,18 @@ def _checked(info: DatasetInfo, file: FileInfo, path: Path) -> Content:
 
 def _read(file: FileInfo, path: Path) -> bytes:
     try:
-        with open(path, "rb", opener=_open_without_waiting) as stream:
-            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                raise InputError(f"{path} is not a regular file")
-            data = stream.read(file.bytes + 1)
+        facts = path.stat()
+        # A pipe would keep us waiting, and a device might never end.
+        if not stat.S_ISREG(facts.st_mode) or facts.st_size > file.bytes:
+            raise InputError(
+                f"{path} is no file of {file.bytes} bytes, so it is not the right one; delete it"
+            )
+        with path.open("rb", buffering=0) as stream:
+            return stream.read()
     except FileNotFoundError:
         raise
     except OSError as error:
         raise UnavailableError(f"{path} cannot be read: {error.strerror}") from None
-    if len(data) > file.bytes:
-        raise InputError(f"{path} has more than {file.bytes} bytes, so it is another file; delete it")
-    return data
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    """A pipe in the place of a file would otherwise keep us waiting for its writer."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def fetch_missing(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import itertools
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,7 @@ def _planetoid(info: DatasetInfo, contents: Contents) -> NodeDataset:
     files = {name.removeprefix(f"ind.{info.name}."): content for name, content in contents.items()}
     ally, ty, y = (_pickled(files[part], np.ndarray) for part in ("ally", "ty", "y"))
     allx, tx = (_pickled(files[part], Rows) for part in ("allx", "tx"))
-    test = np.array([int(line) for line in files["test.index"].data.split()])
+    test = _numbers(files["test.index"])
     order = np.argsort(test)
     known, num_nodes = len(ally), int(test[order[-1]]) + 1
     fits = known == allx.shape[0] <= test[order[0]] and len(test) == len(ty) == tx.shape[0]
@@ -105,6 +106,12 @@ def _planetoid(info: DatasetInfo, contents: Contents) -> NodeDataset:
     )
 
 
+def _numbers(content: Content) -> Array:
+    if not re.fullmatch(rb"(?:\d{1,9}\n)+", content.data):
+        raise InputError(f"{content.path} does not hold one number on each line")
+    return np.fromstring(content.data.decode("ascii"), np.int64, sep="\n")
+
+
 def _pickled(content: Content, kind: type) -> Any:
     found = unpickle(content.data, file=str(content.path))
     if not isinstance(found, kind):
@@ -114,9 +121,9 @@ def _pickled(content: Content, kind: type) -> Any:
 
 def _graph_of_lists(lists: dict[int, list[int]], num_nodes: int) -> Graph:
     """An undirected graph from the neighbours of each node."""
-    lengths = np.fromiter(map(len, lists.values()), np.int64, len(lists))
-    sources = np.repeat(np.fromiter(lists, np.int64, len(lists)), lengths)
-    targets = np.fromiter(itertools.chain.from_iterable(lists.values()), np.int64, len(sources))
+    lengths = np.fromiter(map(len, lists.values()), np.int32, len(lists))
+    sources = np.repeat(np.fromiter(lists, np.int32, len(lists)), lengths)
+    targets = np.fromiter(itertools.chain.from_iterable(lists.values()), np.int32, len(sources))
     # Every edge is listed at both of its ends. One that is not would be missed by the count that follows.
     once = sources <= targets
     return Graph.from_codes(sources[once], targets[once], num_nodes=num_nodes)
@@ -131,7 +138,8 @@ def _stacked(upper: Rows, lower: Rows, numbers: Array, order: Array) -> sp.csr_a
     entries = np.repeat(lower.indptr[order] - np.cumsum(below) + below, below) + np.arange(len(lower.indices))
     indices = np.concatenate([upper.indices, lower.indices[entries]])
     values = np.concatenate([upper.values, lower.values[entries]]).astype(np.float32, copy=False)
-    return sp.csr_array((values, indices, np.cumsum(lengths)), shape=(len(lengths) - 1, upper.shape[1]))
+    indptr = np.cumsum(lengths, dtype=upper.indptr.dtype)
+    return sp.csr_array((values, indices, indptr), shape=(len(lengths) - 1, upper.shape[1]))
 
 
 def _links(info: DatasetInfo, contents: Contents) -> LinkDataset:
@@ -221,7 +229,7 @@ def _as_npy(split_edge: Mapping[str, Mapping[str, Any]], name: str) -> bytes:
         pairs = np.asarray(split_edge[part][key])
     except (KeyError, TypeError):
         raise ArgumentError(f"split_edge has no {shown(part)} with {shown(key)}") from None
-    if pairs.dtype.kind not in "ui" or pairs.size and not 0 <= pairs.min() <= pairs.max() < 2**15:
+    if pairs.dtype.kind not in "ui" or (pairs.size and not 0 <= pairs.min() <= pairs.max() < 2**15):
         raise ArgumentError(f"split_edge: {key} of {part} must hold node numbers below {2**15}")
     stream = io.BytesIO()
     np.save(stream, np.ascontiguousarray(pairs, dtype="<i2"), allow_pickle=False)

@@ -39,13 +39,17 @@ class Rows:
 
 Unpickled = Array | Rows | dict[Any, Any]
 
-# Opcodes of fixed length that hold or collect numbers. A memo number (q r h j) of at most 20 bits: the
-# unpickler makes a table as long as the largest one, whatever the length of the file.
-_PLAIN = re.compile(rb"(?:M..|[](}aeusN\x88\x89]|[Kqh].|J....|[rj]..[\x00-\x0f]\x00)*+", re.DOTALL)
-# Opcodes that name, call, set or nest. The original files hold at most 36; bounding them bounds the depth of
-# tuples, whose hash the interpreter computes by unguarded recursion.
-_STRUCTURE = b")\x85\x86\x87tRb\x81"
-_MOST_STRUCTURE = 256
+# A memo number (q r h j) has at most 20 bits: the unpickler makes a table as long as the largest one, whatever
+# the length of the file. The first alternative is a list of numbers, there for speed.
+_MEMO = rb"[qh].|[rj]..[\x00-\x0f]\x00"
+_LISTS = re.compile(
+    rb"(?:\]r..[\x00-\x0f]\x00\(?+(?:M..)*+[ea]?+|M..|[](}aeusN\x88\x89]|K.|J....|" + _MEMO + rb")*+",
+    re.DOTALL,
+)
+_WORDS = (b"format", b"csr", b"_shape", b"indptr", b"indices", b"data", b"maxprint", b"i4", b"f4", b"<", b"b")
+# Tuples, calls, names and words; at most 32 of them in each of at most 32 steps. That bounds the depth of tuples,
+# whose hash the interpreter computes by unguarded recursion.
+_MOST_STEPS = 32
 _NUMBERS = {b"i4": np.dtype("<i4"), b"f4": np.dtype("<f4"), b"i8": np.dtype("<i8"), b"f8": np.dtype("<f8")}
 _LITTLE_ENDIAN = (3, b"<", None, None, None, -1, -1, 0)
 
@@ -60,10 +64,11 @@ def unpickle(data: bytes, *, file: str) -> Unpickled:
     fastgrl.errors.InputError: bad.pkl asks for 'posix.system', which no dataset needs: refused
     """
     try:
-        _scan(data)
+        program, strings = _scan(data)
         # Without the buffer the unpickler would call a method for every opcode.
-        reader = io.BufferedReader(io.BytesIO(data))
-        return _built(_Unpickler(reader, encoding="bytes").load())
+        unpickler = _Unpickler(io.BufferedReader(io.BytesIO(program)), encoding="bytes")
+        unpickler.strings = strings
+        return _built(unpickler.load())
     except _Refused as error:
         raise InputError(f"{file} {error}: refused") from None
     except Exception as error:
@@ -75,44 +80,41 @@ class _Refused(Exception):
     """Reads as the rest of a sentence that begins with the file's name."""
 
 
-def _scan(data: bytes) -> None:
-    """Every opcode of the pickle, up to the STOP at its end, is one of those admitted."""
-    at = 2 if data.startswith(b"\x80\x02") else 0
-    structure = 0
-    while True:
-        match = _PLAIN.match(data, at)
-        at = match.end() if match else at
+def _scan(data: bytes) -> tuple[bytes, list[memoryview]]:
+    """Admit every opcode up to the STOP at the end, and take the long strings out, without copying them.
+
+    In their place the pickle asks for string number i from outside, which is what persistent ids are for.
+    """
+    at = begin = 2 if data.startswith(b"\x80\x02") else 0
+    program, strings = [data[:at]], list[memoryview]()
+    for _ in range(_MOST_STEPS):
+        before, at = at, _skip(_LISTS, data, _skip(_STRUCTURE, data, at))
         opcode = data[at : at + 1]
         if opcode == b"." and at + 1 == len(data):
-            return
-        step = _STEPS.get(opcode)
-        structure += 1
-        if step is None or structure > _MOST_STRUCTURE:
-            raise _Refused(_complaint(data, at))
-        at = step(data, at)
+            return (b"".join([*program, data[begin:]]) if strings else data), strings
+        if opcode == b"T":
+            program += [data[begin:at], b"K", bytes([len(strings)]), b"Q"]
+            begin = _end_of_string(data, at, 4)
+            strings.append(memoryview(data)[at + 5 : begin])
+            at = begin
+        elif opcode == b"U":
+            at = _end_of_string(data, at, 1)
+        elif at == before:
+            break
+    raise _Refused(_complaint(data, at))
 
 
-def _over_string(data: bytes, at: int, width: int) -> int:
+def _skip(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:
+    match = pattern.match(data, at)
+    return match.end() if match else at
+
+
+def _end_of_string(data: bytes, at: int, width: int) -> int:
     begin = at + 1 + width
     end = begin + int.from_bytes(data[at + 1 : begin], "little")
     if end > len(data):
         raise _Refused(f"holds {len(data) - begin} of the {end - begin} bytes that it announces")
     return end
-
-
-def _over_name(data: bytes, at: int) -> int:
-    lines = data[at + 1 : at + 200].split(b"\n", 2)[:2]
-    if tuple(line.decode("latin1") for line in lines) not in _STAND_INS:
-        raise _Refused(_complaint(data, at))
-    return at + 1 + sum(len(line) + 1 for line in lines)
-
-
-_STEPS: dict[bytes, Callable[[bytes, int], int]] = {
-    b"c": _over_name,
-    b"U": lambda data, at: _over_string(data, at, 1),
-    b"T": lambda data, at: _over_string(data, at, 4),
-    **{bytes([code]): lambda _data, at: at + 1 for code in _STRUCTURE},
-}
 
 
 def _complaint(data: bytes, at: int) -> str:
@@ -139,14 +141,16 @@ def _names(data: bytes) -> Iterator[tuple[str, ...]]:
 
 
 class _Unpickler(pickle.Unpickler):
+    strings: list[memoryview]
+
     def find_class(self, module: str, name: str) -> Any:
         try:
             return _STAND_INS[module, name]
         except KeyError:
             raise _Refused(f"asks for {shown(f'{module}.{name}')}, which no dataset needs") from None
 
-    def persistent_load(self, pid: Any) -> NoReturn:
-        raise _Refused("asks for an object from outside")
+    def persistent_load(self, pid: Any) -> memoryview:
+        return self.strings[pid]  # the scan has put in these requests, and let no others pass
 
 
 class _Name:
@@ -183,7 +187,8 @@ class _Array:
 
     def __setstate__(self, state: Any) -> None:
         version, shape, kind, fortran, content = state
-        if (version, type(kind), type(content)) != (1, _Dtype, bytes) or not _is_shape(shape):
+        is_numbers = version == 1 and type(kind) is _Dtype and type(content) in (bytes, memoryview)
+        if not is_numbers or not _is_shape(shape):
             raise _Refused("holds an array that is not made of numbers")
         if math.prod(shape) * kind.dtype.itemsize != len(content):
             raise _Refused(f"holds {len(content)} bytes for an array of {shown(shape)}")
@@ -236,6 +241,18 @@ _STAND_INS: dict[tuple[str, ...], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): _Name(_reconstruct),
     ("scipy.sparse.csr", "csr_matrix"): _Matrix,
 }
+
+_STRUCTURE = re.compile(
+    b"(?:%s|[)tRb\x81\x85-\x87]|[(}]|M..|K.|J....|[N\x88\x89]|%s){0,32}+"
+    % (
+        b"|".join(
+            [re.escape(b"c%s\n%s\n" % (module.encode(), name.encode())) for module, name in _STAND_INS]
+            + [re.escape(b"U" + bytes([len(word)]) + word) for word in _WORDS]
+        ),
+        _MEMO,
+    ),
+    re.DOTALL,
+)
 
 
 def _built(found: Any) -> Unpickled:

@@ -9,7 +9,6 @@ import zlib
 from typing import Any
 
 import numpy as np
-import scipy.io
 import scipy.sparse as sp
 
 from fastgrl.checks import Array, native, shown, size
@@ -31,8 +30,10 @@ def array_from_npy(name: str, data: bytes) -> Array:
         if read_header is None:
             raise InputError(f"{name}: NPY format version {version} is not known")
         shape, fortran, dtype = read_header(file)
-    except ValueError as error:
-        raise InputError(f"{name}: not a whole NPY file: {error}") from None
+    except FastgrlError:
+        raise
+    except Exception as error:  # NumPy hands the header to Python's own parser, which can fail in many ways
+        raise InputError(f"{name}: not a whole NPY file: {shown(str(error), 80)}") from None
     if dtype.hasobject:
         raise InputError(
             f"{name} holds Python objects, which would have to be unpickled; save plain numbers or text"
@@ -199,8 +200,10 @@ def graph_from_matrix_market(
     entries = sum(1 for row in body.split(b"\n") if row.strip() and not row.lstrip().startswith(b"%"))
     if entries != int(numbers[2]):
         raise InputError(f"{name}, line {line}: {int(numbers[2])} entries are promised, but {entries} follow")
+    from scipy.io import mmread  # slow to import, and seldom needed
+
     try:
-        matrix = scipy.io.mmread(io.BytesIO(data), spmatrix=False)
+        matrix = mmread(io.BytesIO(data), spmatrix=False)
     except (ValueError, OverflowError, MemoryError, TypeError) as error:
         raise InputError(f"{name}: not a whole MatrixMarket file: {error}") from None
     return graph_from_matrix(name, matrix, node_ids=nodes, directed=directed)

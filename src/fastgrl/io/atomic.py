@@ -158,15 +158,14 @@ class _Draft(io.BufferedIOBase):
         return memoryview(data).nbytes
 
     def flush(self) -> None:
+        pending, self._pending = memoryview(self._pending), bytearray()
         try:
-            with _explained(self.target), memoryview(self._pending) as pending:
-                done = 0
-                while done < len(pending):
-                    done += os.write(self._descriptor, pending[done:])
+            with _explained(self.target):
+                while len(pending) and self._failure is None:
+                    pending = pending[os.write(self._descriptor, pending) :]
         except BaseException as error:
             self._failure = error
             raise
-        self._pending.clear()
 
     def finish(self) -> None:
         if self._failure is not None:  # a library that was handed the file kept it to itself
@@ -199,7 +198,6 @@ class _Draft(io.BufferedIOBase):
 
     def discard(self) -> None:
         """Remove what is left; after a good end that is nothing."""
-        self._pending.clear()
         with ExitStack() as stack:
             stack.callback(_insist, lambda: _unlink(self.path))
             _insist(self._release)
@@ -254,14 +252,18 @@ def _unlink(path: Path) -> None:
 
 
 def _insist(step: Callable[[], None]) -> None:
-    """Clean up; when Ctrl-C or an error gets in between, once more, and only then pass Ctrl-C on."""
-    try:
-        step()
-    except BaseException as error:
-        with suppress(OSError):
+    """Clean up, up to three times when Ctrl-C or an error gets in between; only then pass Ctrl-C on."""
+    stopped: BaseException | None = None
+    for _ in range(3):
+        try:
             step()
-        if not isinstance(error, OSError):
-            raise
+            break
+        except OSError:
+            continue
+        except BaseException as error:
+            stopped = error
+    if stopped is not None:
+        raise stopped
 
 
 @contextmanager

@@ -7,8 +7,10 @@ a number where all others are; anything else would lose an edge.
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +29,8 @@ _PAIRS = [
 _NODE_NAMES = {"id", "ids", "node", "nodes", "nodeid", "name", "label", "vertex", "user", "userid", "key"}
 _WEIGHTS = {"weight", "weights", "w", "wt", "edgeweight", "strength", "similarity"}
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+LONGEST_RECORD = 1 << 26
+_ENOUGH = 1000  # records to learn the layout from
 _LATEST_WEIGHT = 1e8  # whole numbers above it are more likely times in seconds
 
 
@@ -82,6 +86,7 @@ def layout_of(name: str, sample: str, options: Options, *, ending: str = "", nod
     delimiter = _delimiter_of(sample, base, options.delimiter, ending, nodes)
     records = _records(sample, replace(base, delimiter=delimiter))
     if not records:
+        _refuse_first_record(name, sample, replace(base, delimiter=delimiter))
         hint = (
             f"; every line begins with {comment!r}: if those are ids, pass --comment none" if comment else ""
         )
@@ -120,12 +125,18 @@ def _comment_of(sample: str, comment: str | None) -> tuple[str, bool]:
 def _records(sample: str, dialect: Dialect) -> list[Record]:
     """The records up to the first that cannot be cut: the scanner will say what is wrong with it."""
     found: list[Record] = []
-    try:
-        found.extend(Tokenizer(sample, dialect))
-    except RecordError as error:
-        if not found and error.fault is Fault.HASH:
-            return _records(sample, replace(dialect, ask_about_hash=False))
+    with suppress(RecordError):
+        found.extend(itertools.islice(Tokenizer(sample, dialect), _ENOUGH))
     return found
+
+
+def _refuse_first_record(name: str, sample: str, dialect: Dialect) -> None:
+    try:
+        next(iter(Tokenizer(sample, dialect)), None)
+    except RecordError as error:
+        value = error.value.encode("latin-1").decode("utf-8", "backslashreplace")
+        what = explanation(error.fault, Layout(dialect, None, 0, 0), error.column, value)
+        raise InputError(f"{name}, line {error.line + 1}{what}") from None
 
 
 def _delimiter_of(sample: str, base: Dialect, wanted: str | None, ending: str, nodes: bool) -> str:
@@ -318,3 +329,33 @@ def _decimal_of(body: list[Record], weight: int, delimiter: str) -> str:
     # Three digits after every comma could as well be thousands.
     clear = any(len(value.rpartition(",")[2]) != 3 for value in commas)
     return "," if commas and one_comma and clear and not any("." in value for value in values) else "."
+
+
+def explanation(fault: Fault, layout: Layout, column: int, value: str) -> str:
+    """What is wrong with a record, to follow "FILE, line N"."""
+    place = f", {layout.column(column)}"
+    columns = layout.dialect.columns
+    if fault is Fault.COLUMNS:
+        return (
+            f": {column} column{'s' * (column != 1)}, where the first line has {columns}: {shown(value)}; "
+            "ids that contain the delimiter must be quoted"
+        )
+    texts = {
+        Fault.EMPTY_ID: "the id is empty",
+        Fault.NUL: "a NUL byte, so this is not a text file or a damaged one",
+        Fault.UNCLOSED: f"a quote is never closed: {shown(value)}",
+        Fault.AFTER_QUOTE: f"more follows the closing quote: {shown(value)}; write quotes inside as two",
+        Fault.NOT_TEXT: f"not UTF-8: {shown(value)}; name the encoding, for example --encoding latin-1",
+        Fault.NOT_NUMBER: f"the weight {shown(value)} is not a number",
+        Fault.NOT_FINITE: f"the weight {shown(value)} is not finite",
+        Fault.NEGATIVE: f"the weight {shown(value)} is negative; leave weights out with --unweighted",
+        Fault.TOO_MANY: "there are more than 2³¹ ids",
+    }
+    if fault is Fault.HASH:
+        return (
+            f" begins with #: {shown(value)}. If it is a comment, pass --comment '#'; "
+            "if it is an id, --comment none"
+        )
+    if fault is Fault.TOO_LONG:
+        return f": a record of more than {LONGEST_RECORD >> 20} MB; is a quote never closed?"
+    return f"{place}: {texts[fault]}"

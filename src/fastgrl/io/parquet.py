@@ -26,7 +26,7 @@ def graph_from_parquet(
         raise InputError(f"{name} is empty: it has no edges")
     ends = [_ids(name, names[i], _column(name, table, names[i])) for i in (source, target)]
     weights = None if weight < 0 else _weights(name, names[weight], _column(name, table, names[weight]))
-    encoded = _encoded(*ends, nodes)
+    encoded = _encoded(ends[0], ends[1], nodes)
     graph = Graph.from_codes(
         encoded.sources, encoded.targets, weights=weights, node_ids=encoded.node_ids, directed=directed
     )

@@ -18,7 +18,7 @@ from fastgrl.ids import Encoded, IdIndex, as_ids, distinct_ids, objects
 from fastgrl.io.arrays import array_from_npy, graph_from_matrix_market, graph_from_npy, graph_from_npz
 from fastgrl.io.layout import Options
 from fastgrl.io.parquet import graph_from_parquet, ids_from_parquet
-from fastgrl.io.sources import Progress, Source, opened
+from fastgrl.io.sources import Progress, Source, naming, opened
 from fastgrl.io.text import TextEdges, read_text
 from fastgrl.parallel import use_threads
 
@@ -50,7 +50,7 @@ def read_graph(
     n_threads: int | None = None,
     progress: Progress | None = None,
 ) -> Graph:
-    """Read a graph from an edge list: text (.csv, .tsv, .txt, also packed), Parquet, NPZ, NPY or MatrixMarket.
+    """Read a graph from an edge list in text (plain or packed), Parquet, NPZ, NPY or MatrixMarket.
 
     `source` is a path, "-" for standard input, or an open binary file. Delimiter, header, comments and
     weights are found out unless given; `fastgrl inspect` shows what was understood. Ids from text are text,
@@ -96,9 +96,10 @@ def _read(
     with use_threads(n_threads):
         listed = None if nodes is None else read_nodes(nodes)
         with opened(source) as file:
-            return _READERS[_format_of(file, head := file.read(_HEAD))](
-                _Job(file, head, options, directed, encoding, listed, progress)
-            )
+            head = file.read(_HEAD)
+            reader = _READERS[_format_of(file, head)]
+            with naming(file.name):
+                return reader(_Job(file, head, options, directed, encoding, listed, progress))
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,8 +192,8 @@ def _among(job: _Job, edges: TextEdges) -> Encoded:
         missing = ids[numbers < 0]
         others = f" and {len(missing) - 1} other ids" if len(missing) > 1 else ""
         raise InputError(
-            f"{job.source.name} names {shown(missing[0])}{others} not among the {len(job.nodes)} nodes listed; "
-            "the list of nodes must hold all of them, or be left out"
+            f"{job.source.name} names {shown(missing[0])}{others} not among the {len(job.nodes)} "
+            "nodes listed; the list of nodes must hold all of them, or be left out"
         )
     return Encoded(numbers[edges.sources], numbers[edges.targets], job.nodes)
 

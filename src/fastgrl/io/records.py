@@ -72,6 +72,7 @@ class Record:
 
 
 _BLANKS = " \t"
+_ANY_BLANKS = re.compile("[ \t]*")
 _LINE_END = re.compile(r"\r\n|\n|\r")
 
 
@@ -121,8 +122,10 @@ class Tokenizer:
             self.at, self.line = match.end(), self.line + 1
 
     def _skipped_line(self) -> bool:
-        start = self._past_blanks(self.at)
-        empty = start == len(self.text) or self.text[start] in "\r\n"
+        match = _ANY_BLANKS.match(self.text, self.at)
+        assert match is not None
+        empty = match.end() == len(self.text) or self.text[match.end()] in "\r\n"
+        start = match.end() if empty else self._past_blanks(self.at)
         comment = not empty and self._is_comment(start)
         if empty or comment:
             self.at = start
@@ -218,7 +221,7 @@ class PlainScanner:
         self.dialect = Dialect(**dialect)
         self.ids: dict[str, int] = {}
 
-    def scan(self, buffer: bytes, position: int) -> tuple[Any, ...]:
+    def scan(self, buffer: bytes, position: int) -> tuple[Any, ...]:  # noqa: ARG002  the compiled one's signature
         """Node numbers and weights of all records, with counts and the first fault."""
         sources: list[int] = []
         targets: list[int] = []
@@ -240,7 +243,6 @@ class PlainScanner:
     def _edge(self, record: Record) -> tuple[list[int], list[float]]:
         dialect, fields = self.dialect, record.fields
         # In the order of the columns, so that the first fault of a record is the leftmost.
-        numbers: dict[int, int] = {}
         weight: list[float] = []
         texts: dict[int, str] = {}
         for column, field in enumerate(fields):
@@ -253,9 +255,8 @@ class PlainScanner:
                 weight = [value]
         if len(fields) != dialect.columns:
             raise RecordError(Fault.COLUMNS, record.line, len(fields), dialect.delimiter.join(fields))
-        for column in sorted(texts):
-            numbers[column] = self._number(texts[column], column, record.line)
-        return [numbers[dialect.source], numbers[dialect.target]], weight
+        ends = (dialect.source, dialect.target)
+        return [self._number(texts[column], column, record.line) for column in ends], weight
 
     def _text(self, field: str, column: int, line: int) -> str:
         if not field:

@@ -19,7 +19,15 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from fastgrl.checks import shown
-from fastgrl.errors import ArgumentError, InputError, MissingExtraError, UnavailableError
+from fastgrl.errors import (
+    ArgumentError,
+    DtypeError,
+    InputError,
+    MissingExtraError,
+    NotFiniteError,
+    ShapeError,
+    UnavailableError,
+)
 
 Progress = Callable[[int, int | None], None]
 
@@ -159,6 +167,17 @@ def reading_errors(name: str, compression: str | None) -> Iterator[None]:
         if compression is not None and error.errno is None:
             raise InputError(f"{name}: the {compression} data are damaged ({error})") from None
         raise UnavailableError(f"{name}: cannot be read: {_reason(error)}") from None
+
+
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Put the file's name before what its contents were refused for."""
+    try:
+        yield
+    except (ArgumentError, DtypeError, NotFiniteError, ShapeError) as error:
+        if name in str(error):
+            raise
+        raise InputError(f"{name}: {error}") from None
 
 
 class _Zstd:

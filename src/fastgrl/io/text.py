@@ -1,4 +1,4 @@
-"""Edge lists in text: cut into pieces at record ends, scanned on all threads, numbered as they first appear."""
+"""Edge lists in text: cut at record ends, scanned on all threads, ids numbered as they first appear."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from fastgrl.checks import Array, shown
+from fastgrl.checks import Array
 from fastgrl.errors import InputError
-from fastgrl.io.layout import Layout, Options, layout_of
+from fastgrl.io.layout import LONGEST_RECORD, Layout, Options, explanation, layout_of
 from fastgrl.io.records import Fault, PlainScanner, merge_plain_ids
 from fastgrl.io.sources import Progress, Source, decoded
 from fastgrl.kernels import compiled_module
@@ -22,7 +22,6 @@ from fastgrl.parallel import parallel_map, thread_count
 
 _SAMPLE = 1 << 18
 _PIECE = 1 << 22
-_LONGEST_RECORD = 1 << 26
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +71,7 @@ def _sample(read: Callable[[int], bytes]) -> tuple[bytes, bytes]:
     data = read(_SAMPLE)
     if len(data) < _SAMPLE:
         return data, b""
-    while b"\n" not in data and b"\r" not in data and len(data) < _LONGEST_RECORD:
+    while b"\n" not in data and b"\r" not in data and len(data) < LONGEST_RECORD:
         more = read(len(data))
         if not more or b"\0" in data:
             break
@@ -131,7 +130,7 @@ class _Work:
             if end:
                 yield data[:end], position, True
                 position, data = position + end, data[end:]
-            elif len(data) > _LONGEST_RECORD:
+            elif len(data) > LONGEST_RECORD:
                 yield b"", position, False
                 return
             if self.progress is not None:
@@ -197,33 +196,3 @@ def _pool(threads: int) -> Iterator[ThreadPoolExecutor]:
         yield pool
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def explanation(fault: Fault, layout: Layout, column: int, value: str) -> str:
-    """What is wrong with a record, to follow "FILE, line N"."""
-    place = f", {layout.column(column)}"
-    columns = layout.dialect.columns
-    if fault is Fault.COLUMNS:
-        return (
-            f": {column} column{'s' * (column != 1)}, where the first line has {columns}: {shown(value)}; "
-            "ids that contain the delimiter must be quoted"
-        )
-    texts = {
-        Fault.EMPTY_ID: "the id is empty",
-        Fault.NUL: "a NUL byte, so this is not a text file or a damaged one",
-        Fault.UNCLOSED: f"a quote is never closed: {shown(value)}",
-        Fault.AFTER_QUOTE: f"there is more after the closing quote: {shown(value)}; write a quote inside as two",
-        Fault.NOT_TEXT: f"not UTF-8: {shown(value)}; name the encoding, for example --encoding latin-1",
-        Fault.NOT_NUMBER: f"the weight {shown(value)} is not a number",
-        Fault.NOT_FINITE: f"the weight {shown(value)} is not finite",
-        Fault.NEGATIVE: f"the weight {shown(value)} is negative; leave weights out with --unweighted",
-        Fault.TOO_MANY: "there are more than 2³¹ ids",
-    }
-    if fault is Fault.HASH:
-        return (
-            f" begins with #: {shown(value)}. If it is a comment, pass --comment '#'; "
-            "if it is an id, --comment none"
-        )
-    if fault is Fault.TOO_LONG:
-        return f": a record of more than {_LONGEST_RECORD >> 20} MB; is a quote never closed?"
-    return f"{place}: {texts[fault]}"

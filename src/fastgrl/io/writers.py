@@ -34,6 +34,7 @@ _ROW_GROUP_CELLS = 1 << 22
 _PADDED_BYTES, _PADDED_TIMES = 1 << 30, 8
 # Delimiters, quotes, line ends anywhere; blanks at either end; what may begin a comment or a quotation.
 _NEEDS_QUOTES = re.compile(r"""[,;|"\x00-\x1f\x7f\x85\u2028\u2029]|^[\s#%'/\ufeff]|\s$|^$""")
+_OTHERS = "write .csv or .parquet"
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the same content is the same file, whenever it is written
 
 
@@ -50,14 +51,8 @@ def write_embedding(
     array, ids = finite_array(vectors, "vectors", ndim=2), storable(node_ids, "id")
     if len(ids) != len(array):
         raise ShapeError(f"there are {len(ids)} node_ids for {len(array)} vectors")
-    columns = {"id": ids, **{f"{column_prefix}{k}": array[:, k] for k in range(array.shape[1])}}
-    contents: dict[str, Callable[[], list[Content]]] = {
-        ".txt": lambda: [partial(_write_word2vec, columns=_without_blanks(columns))],
-        ".npz": lambda: [partial(_write_npz, arrays={"ids": _fixed_width(ids), "embedding": array})],
-        ".npy": lambda: [partial(_write_array, array=array), _table({"id": ids}, ".csv")],
-    }
-    made = contents.get(ending, lambda: [_table(columns, ending)])()
-    _write(dict(zip(embedding_files(path), made, strict=True)), force=force)
+    contents = _embedding_contents(ending, ids, array, column_prefix)
+    _write(dict(zip(embedding_files(path), contents, strict=True)), force=force)
 
 
 def embedding_files(path: StrPath) -> tuple[StrPath, ...]:
@@ -103,6 +98,17 @@ def write_graph(graph: Graph, path: StrPath, *, nodes: StrPath | None = None, fo
         ids = storable(graph.node_ids, "id")
         contents[nodes] = _table({"id": ids}, _ending(nodes, TABLE_ENDINGS))
     _write(contents, force=force)
+
+
+def _embedding_contents(ending: str, ids: Array, array: Array, column_prefix: str) -> list[Content]:
+    columns = {"id": ids, **{f"{column_prefix}{k}": array[:, k] for k in range(array.shape[1])}}
+    if ending == ".txt":
+        return [partial(_write_word2vec, columns=_without_blanks(columns))]
+    if ending == ".npz":
+        return [partial(_write_npz, arrays={"ids": _fixed_width(ids), "embedding": array})]
+    if ending == ".npy":
+        return [partial(_write_array, array=array), _table({"id": ids}, ".csv")]
+    return [_table(columns, ending)]
 
 
 def _write(contents: Mapping[StrPath, Content], *, force: bool) -> None:
@@ -220,9 +226,6 @@ def _fixed_width(ids: Array) -> Array:
         if text.endswith("\0"):
             raise ArgumentError(f"the id {shown(text)} ends in NUL, which NumPy drops; {_OTHERS}")
     return np.array(texts, np.str_)
-
-
-_OTHERS = "write .csv or .parquet"
 
 
 def _without_blanks(columns: Columns) -> Columns:

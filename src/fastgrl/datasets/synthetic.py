@@ -1,0 +1,271 @@
+"""Graphs of any size from a seed: one with classes and words, and the generator of the Graph500 benchmark."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from fastgrl.assembly import Rows
+from fastgrl.checks import Array, integer
+from fastgrl.datasets.records import NodeDataset, stratified_split
+from fastgrl.errors import ArgumentError
+from fastgrl.graph import Graph
+from fastgrl.parallel import parallel_map
+
+_LARGEST_SEED = 2**64 - 1
+_LARGEST_SCALE = 30
+# Edges are drawn in pieces, each from a stream of its own, whatever the chunk or the number of threads.
+_PIECE = 1 << 16
+_SHUFFLE_STREAM = 2**64 - 1
+# Graph500: a quadrant is chosen with probability .57, .19, .19 or .05, here in units of 1/65536.
+_QUADRANTS = np.array([0.57, 0.76, 0.95])
+_THRESHOLDS = np.rint(_QUADRANTS * 65536).astype(np.uint16)
+
+
+def block_model(
+    num_nodes: int,
+    *,
+    num_classes: int = 5,
+    mean_degree: float = 10.0,
+    degree_exponent: float = 2.5,
+    mixing: float = 0.2,
+    num_features: int = 500,
+    words_per_node: int = 20,
+    topic_share: float = 0.3,
+    train_per_class: int = 20,
+    validation_per_class: int = 50,
+    seed: int = 0,
+) -> NodeDataset:
+    """Draw a graph with classes and bags of words: a degree-corrected stochastic block model.
+
+    An edge starts at a node drawn in proportion to its weight, a power law with `degree_exponent`, and ends
+    likewise, with probability 1 − `mixing` within the class and otherwise anywhere. Loops are left out and
+    repeats merged, so the mean degree is a little lower than `mean_degree`. A word is one of the class's own
+    with probability `topic_share`, else any, the i-th with probability proportional to 1/i. Time O(m log n).
+
+    >>> data = fg.datasets.block_model(1000, num_classes=3, seed=1)
+    >>> data.X.shape, len(data.train), len(data.test)
+    ((1000, 500), 60, 790)
+    """
+    n = integer("num_nodes", num_nodes, least=1)
+    classes = integer("num_classes", num_classes, least=1, most=n)
+    _check_model(mean_degree, degree_exponent, mixing, topic_share)
+    words = integer("num_features", num_features, least=classes)
+    draws = integer("words_per_node", words_per_node, least=0)
+    rng = np.random.Generator(np.random.Philox(integer("seed", seed, least=0, most=_LARGEST_SEED)))
+    y = np.sort(rng.permutation(np.arange(n) % classes))
+    # Nodes of a class are neighbours until the end, so that a class is an interval of the cumulated weights.
+    weights = rng.permuted(_power_law(n, degree_exponent, mean_degree))
+    edges = _block_edges(rng, y, weights, round(n * mean_degree / 2), mixing)
+    X = _bags(rng, y, words, draws, topic_share)
+    place = rng.permutation(n)
+    y = y[np.argsort(place)]
+    train, validation, test = stratified_split(
+        y,
+        train=integer("train_per_class", train_per_class, least=0),
+        validation=integer("validation_per_class", validation_per_class, least=0),
+        seed=seed,
+    )
+    graph = Graph.from_codes(place[edges[0]], place[edges[1]], num_nodes=n)
+    return NodeDataset("block-model", graph, X[np.argsort(place)], y, train, validation, test)
+
+
+def _check_model(mean_degree: float, degree_exponent: float, mixing: float, topic_share: float) -> None:
+    if not 0 <= mean_degree < math.inf:
+        raise ArgumentError(f"mean_degree must be at least 0, got {mean_degree!r}")
+    if not degree_exponent > 1:
+        raise ArgumentError(f"degree_exponent must be above 1, got {degree_exponent!r}")
+    for name, share in (("mixing", mixing), ("topic_share", topic_share)):
+        if not 0 <= share <= 1:
+            raise ArgumentError(f"{name} must be between 0 and 1, got {share!r}")
+
+
+def _power_law(count: int, exponent: float, mean_degree: float) -> Array:
+    """Weights that sum to 1, none so large that its node would mostly meet the same neighbours again."""
+    weights = np.arange(1.0, count + 1) ** (-1 / (exponent - 1))
+    weights = np.minimum(weights / weights.sum(), max(1 / count, (count * max(mean_degree, 1)) ** -0.5))
+    return weights / weights.sum()
+
+
+def _block_edges(
+    rng: np.random.Generator, y: Array, weights: Array, count: int, mixing: float
+) -> tuple[Array, Array]:
+    ends = np.cumsum(weights)
+    class_ends = ends[np.cumsum(np.bincount(y)) - 1]
+    class_starts = np.append(0.0, class_ends[:-1])
+    sources = _locate(ends, rng.random(count) * ends[-1])
+    within = rng.random(count) >= mixing
+    low = np.where(within, class_starts[y[sources]], 0.0)
+    high = np.where(within, class_ends[y[sources]], ends[-1])
+    targets = _locate(ends, low + rng.random(count) * (high - low))
+    proper = sources != targets
+    return sources[proper], targets[proper]
+
+
+def _locate(ends: Array, points: Array) -> Array:
+    return np.minimum(np.searchsorted(ends, points, side="right"), len(ends) - 1)
+
+
+def _bags(rng: np.random.Generator, y: Array, words: int, draws: int, topic_share: float) -> sp.csr_array:
+    """0/1 features: each node draws words, a class's own ones being every C-th from its number on."""
+    count, classes = len(y) * draws, int(y.max()) + 1
+    rows = np.repeat(np.arange(len(y)), draws)
+    common = _locate(np.cumsum(1 / np.arange(1.0, words + 1)), rng.random(count) * _harmonic(words))
+    own = y[rows] + classes * rng.integers(words // classes, size=count)
+    columns = np.where(rng.random(count) < topic_share, own, common)
+    keys = _distinct(rows * words + columns)
+    starts = np.searchsorted(keys, np.arange(len(y) + 1) * words)
+    values = np.ones(len(keys), np.float32)
+    return sp.csr_array((values, keys % words, starts), shape=(len(y), words))
+
+
+def _harmonic(count: int) -> float:
+    return float((1 / np.arange(1.0, count + 1)).sum())
+
+
+def rmat(
+    scale: int, *, edge_factor: int = 16, seed: int = 0, shuffle: bool = True, chunk: int = 1 << 21
+) -> Graph:
+    """Draw the undirected graph of the Graph500 benchmark: 2^`scale` nodes, `edge_factor` edges drawn for each.
+
+    Every edge falls, `scale` times over, into a quadrant of the adjacency matrix with probability .57, .19,
+    .19 and .05. Self loops are kept, repeats merged and counted in `repeats`; `shuffle` renumbers the nodes at
+    random. The edges are drawn twice, `chunk` at a time, once to count and once to store, and never held, so
+    memory peaks below twice the finished rows once these are large. Neither `chunk` nor the number of threads
+    changes the result.
+
+    >>> fg.datasets.rmat(10, edge_factor=8).num_nodes
+    1024
+    """
+    n = 1 << integer("scale", scale, least=0, most=_LARGEST_SCALE)
+    count = n * integer("edge_factor", edge_factor, least=0)
+    numbering = _numbering(n, integer("seed", seed, least=0, most=_LARGEST_SEED), shuffle)
+    source = _Source(scale, count, seed, numbering, integer("chunk", chunk, least=1))
+    starts = np.zeros(n + 1, np.int64)
+    for rows, lengths, _ in source.pieces():
+        starts[rows + 1] += lengths
+    np.cumsum(starts, out=starts)
+    indices = _stored(source, starts)
+    indptr = _merge_rows(indices, starts, chunk)
+    indices.resize(int(indptr[-1]), refcheck=False)  # gives the rest back without a second array
+    merged, ids = Rows(indptr, indices, None), np.arange(n)
+    num_edges = Graph._built(merged, ids, directed=False, repeats=0).num_edges
+    return Graph._built(merged, ids, directed=False, repeats=count - num_edges)
+
+
+def _numbering(n: int, seed: int, shuffle: bool) -> Array | None:
+    return _stream(seed, _SHUFFLE_STREAM).permutation(np.arange(n, dtype=np.int32)) if shuffle else None
+
+
+def _stream(seed: int, number: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=np.array([seed, number], np.uint64)))
+
+
+Piece = tuple[Array, Array, Array]
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, eq=False)
+class _Source:
+    """Draws the same edges as often as asked, a piece at a time."""
+
+    scale: int
+    count: int
+    seed: int
+    numbering: Array | None
+    chunk: int
+
+    def pieces(self) -> Iterator[Piece]:
+        """Rows that occur in a piece, how many entries each has, and the columns of all of them."""
+        numbers = range(-(-self.count // _PIECE))
+        for batch in _batches(numbers, self.chunk):
+            yield from parallel_map(self._piece, batch)
+
+    def _piece(self, number: int) -> Piece:
+        size = min(_PIECE, self.count - number * _PIECE)
+        sources, targets = _draw(_stream(self.seed, number), self.scale, size)
+        if self.numbering is not None:
+            sources, targets = self.numbering[sources], self.numbering[targets]
+        u, v = sources.astype(np.int64), targets.astype(np.int64)
+        keys = _distinct(np.concatenate([u << 32 | v, (v << 32 | u)[u != v]]))
+        begin = np.flatnonzero(_first_of_equals(keys >> 32))
+        return keys[begin] >> 32, np.diff(begin, append=len(keys)), _columns(keys)
+
+
+def _batches(pieces: Sequence[Item], chunk: int) -> Iterator[Sequence[Item]]:
+    step = max(1, chunk // _PIECE)
+    return (pieces[first : first + step] for first in range(0, len(pieces), step))
+
+
+def _draw(rng: np.random.Generator, scale: int, size: int) -> tuple[Array, Array]:
+    sources, targets = np.zeros((2, size), np.int32)
+    a, b, c = _THRESHOLDS
+    for _ in range(scale):
+        r = rng.bit_generator.random_raw(-(-size // 4)).view(np.uint16)[:size]
+        lower = r >= b
+        sources += sources
+        sources += lower
+        targets += targets
+        targets += (r >= a) ^ lower ^ (r >= c)
+    return sources, targets
+
+
+def _distinct(keys: Array) -> Array:
+    keys.sort()
+    return keys[_first_of_equals(keys)]
+
+
+def _columns(keys: Array) -> Array:
+    """The lower halves of keys row·2³² + column."""
+    return keys.astype(np.int32)
+
+
+def _first_of_equals(values: Array) -> Array:
+    first = np.ones(len(values), bool)
+    np.not_equal(values[1:], values[:-1], out=first[1:])
+    return first
+
+
+def _stored(source: _Source, starts: Array) -> Array:
+    """The columns of every row, those of one piece after those of the one before."""
+    indices = np.empty(int(starts[-1]), np.int32)
+    ends = starts[:-1].copy()
+    for rows, lengths, columns in source.pieces():
+        offsets = ends[rows] - (np.cumsum(lengths) - lengths)
+        indices[np.repeat(offsets, lengths) + np.arange(len(columns))] = columns
+        ends[rows] += lengths
+    return indices
+
+
+def _merge_rows(indices: Array, starts: Array, chunk: int) -> Array:
+    """Sort every row and drop repeats, some rows at a time; what is left moves to the front of `indices`."""
+    indptr = np.zeros(len(starts), np.int64)
+
+    def merge(bounds: tuple[int, int]) -> tuple[Array, Array]:
+        first, last = bounds
+        rows = np.repeat(np.arange(last - first), np.diff(starts[first : last + 1]))
+        keys = _distinct(rows << 32 | indices[starts[first] : starts[last]])
+        return np.searchsorted(keys, np.arange(1, last - first + 1) << 32), _columns(keys)
+
+    filled = 0
+    for batch in _batches(list(itertools.pairwise(_row_cuts(starts))), chunk):
+        for (first, last), (ends, columns) in zip(batch, parallel_map(merge, batch), strict=True):
+            indptr[first + 1 : last + 1] = filled + ends
+            indices[filled : filled + len(columns)] = columns
+            filled += len(columns)
+    return indptr
+
+
+def _row_cuts(starts: Array) -> list[int]:
+    """Row numbers between which there are no more entries than a piece may have, unless in a single row."""
+    cuts = [0]
+    while cuts[-1] < len(starts) - 1:
+        following = int(np.searchsorted(starts, starts[cuts[-1]] + 2 * _PIECE, side="right")) - 1
+        cuts.append(max(following, cuts[-1] + 1))
+    return cuts

@@ -1,0 +1,115 @@
+"""The graph's matrices as operators. All of them share the graph's one pattern.
+
+Rows of nodes without edges are zero, as if 1/0 were 0. Weighted graphs get scaled values of their own (in
+one step, so that weights of any size stay in range), unweighted ones only a diagonal.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fastgrl.checks import Array, checked_dtype
+from fastgrl.errors import ArgumentError
+from fastgrl.graph import Graph
+from fastgrl.kernels import CSR
+from fastgrl.leaves import Diagonal, Identity, Matrix
+from fastgrl.operators import Operator
+
+
+def adjacency(graph: Graph, *, dtype: Any = np.float64) -> Operator:
+    """A, the adjacency matrix.
+
+    >>> adjacency(fg.Graph.from_codes([0], [1])) @ np.eye(2)
+    array([[0., 1.], [1., 0.]])
+    """
+    if graph.weights is None:
+        return Matrix(graph.csr, name="A")
+    return _valued(graph, graph.weights, dtype, "A")
+
+
+def transition(graph: Graph, *, dtype: Any = np.float64) -> Operator:
+    """T = D⁻¹A, the matrix of one step of a random walk.
+
+    >>> graph = fg.Graph.from_edges([("a", "b"), ("b", "c")])
+    >>> fg.transition(graph) @ np.eye(3)
+    array([[0. , 1. , 0. ], [0.5, 0. , 0.5], [0. , 1. , 0. ]])
+    """
+    inverse = _power(graph.degrees, -1.0)
+    if graph.weights is None:
+        return Matrix(graph.csr, row_scale=inverse.astype(_float(dtype)), name="T")
+    return _valued(graph, graph.weights * np.repeat(inverse, np.diff(graph.indptr)), dtype, "T")
+
+
+def symmetric(graph: Graph, *, dtype: Any = np.float64) -> Operator:
+    """S = D^-½ A D^-½; a directed graph has row degrees on the left and column degrees on the right.
+
+    >>> fg.symmetric(fg.Graph.from_edges([("a", "b"), ("b", "c")])) @ np.eye(3)[:, :1]
+    array([[0.        ], [0.70710678], [0.        ]])
+    """
+    left, right = _power(graph.degrees, -0.5), _power(in_degrees(graph), -0.5)
+    return _two_sided(graph, left, right, dtype)
+
+
+def renormalised(graph: Graph, *, dtype: Any = np.float64) -> Operator:
+    """Â = (D+I)^-½ (A+I) (D+I)^-½, with a self loop added to every node.
+
+    >>> fg.renormalised(fg.Graph.from_codes([0], [1])) @ np.eye(2)
+    array([[0.5, 0.5], [0.5, 0.5]])
+    """
+    left, right = (1 + graph.degrees) ** -0.5, (1 + in_degrees(graph)) ** -0.5
+    kind = _float(dtype)
+    if graph.weights is None:
+        outer, inner = Diagonal(left.astype(kind)), Diagonal(right.astype(kind))
+        product: Operator = outer @ (Matrix(graph.csr, name="A") + Identity(graph.num_nodes)) @ inner
+        return product
+    return _two_sided(graph, left, right, dtype) + Diagonal((left * right).astype(kind))
+
+
+def degree_scaling(graph: Graph, power: float, *, dtype: Any = np.float64) -> Operator:
+    """D^power as a diagonal operator; nodes without edges give 0.
+
+    >>> degree_scaling(fg.Graph.from_codes([0, 0], [1, 2]), -0.5) @ np.ones((3, 1))
+    array([[0.70710678], [1.        ], [1.        ]])
+    """
+    if not np.isfinite(power):
+        raise ArgumentError(f"power must be finite, got {power!r}")
+    return Diagonal(_power(graph.degrees, power).astype(_float(dtype)))
+
+
+def in_degrees(graph: Graph) -> Array:
+    """Sum of the weights in each column of the adjacency matrix."""
+    if not graph.directed:
+        return graph.degrees
+    return np.bincount(graph.indices, graph.weights, graph.num_nodes).astype(np.float64)
+
+
+def _float(dtype: Any) -> np.dtype[Any]:
+    kind = checked_dtype(dtype)
+    if kind is None:
+        raise ArgumentError("dtype must be float32 or float64")
+    return kind
+
+
+def _power(degrees: Array, power: float) -> Array:
+    out = np.zeros_like(degrees)
+    np.power(degrees, power, out=out, where=degrees > 0)
+    return out
+
+
+def _two_sided(graph: Graph, left: Array, right: Array, dtype: Any) -> Operator:
+    kind = _float(dtype)
+    if graph.weights is None:
+        product: Operator = Matrix(graph.csr, row_scale=left.astype(kind), name="(D^-½A)") @ Diagonal(
+            right.astype(kind)
+        )
+        return product
+    values = graph.weights * np.repeat(left, np.diff(graph.indptr)) * right[graph.indices]
+    return _valued(graph, values, dtype, "S")
+
+
+def _valued(graph: Graph, values: Array, dtype: Any, name: str) -> Operator:
+    kind = _float(dtype)
+    n = graph.num_nodes
+    return Matrix(CSR(graph.indptr, graph.indices, values.astype(kind, copy=False), (n, n), kind), name=name)

@@ -1,0 +1,417 @@
+"""The command line as people run it: in a pipe, in a terminal, with wrong input, interrupted."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+import unicodedata
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fastgrl as fg
+import fastgrl.io
+from fastgrl import errors, terminal
+from fastgrl.cli import run
+
+PROGRAM = [sys.executable, "-m", "fastgrl"]
+FRIENDS = 'source,target,strength\nann,bob,2\nbob,eve,0.5\n"Smith, J.",ann,1\neve,eve,1\n'
+ESCAPE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+
+
+@pytest.fixture
+def friends(tmp_path):
+    path = tmp_path / "friends.csv"
+    path.write_text(FRIENDS)
+    return str(path)
+
+
+def program(*arguments, **options):
+    options = {"capture_output": True, "text": True, "timeout": 60, "stdin": subprocess.DEVNULL} | options
+    return subprocess.run([*PROGRAM, *arguments], **options)
+
+
+def in_terminal(*arguments, columns=80, env=None):
+    """What a terminal of so many columns receives."""
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
+    environment |= {"TERM": "xterm-256color"} | (env or {})
+    process = subprocess.Popen(
+        [*PROGRAM, *arguments], stdin=follower, stdout=follower, stderr=follower, env=environment
+    )
+    os.close(follower)
+    received = b""
+    while chunk := _read_all(leader):
+        received += chunk
+    os.close(leader)
+    assert process.wait(60) == 0
+    return received.decode()
+
+
+def _read_all(leader):
+    try:
+        return os.read(leader, 1 << 16)
+    except OSError:  # Linux says so when the last writer has gone
+        return b""
+
+
+def test_a_pipe_gets_plain_text_with_everything_understood(friends):
+    done = program("inspect", friends, "--weight", "strength")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\x1b" not in done.stdout
+    assert friends in done.stdout.splitlines()
+    for line in (
+        r"header +yes: source, target, strength",
+        r"weights +column 3 \('strength'\)",
+        r"nodes +4",
+        r"edges +4",
+        r"self loops +1",
+        r"components +1, the largest of 4 nodes",
+        r"first ids +'ann', 'bob', 'eve', 'Smith, J.'",
+        r"factorisation +rank 4 of the walk matrix",
+    ):
+        assert re.search(f"^  {line}", done.stdout, re.MULTILINE), line
+
+
+@pytest.mark.parametrize(
+    "verb", [["inspect"], ["estimate"], ["datasets", "info", "digits"], ["datasets", "list"]]
+)
+def test_a_terminal_of_80_columns_is_never_overrun(verb, friends):
+    file = [os.path.basename(friends)] if len(verb) == 1 else []
+    os.chdir(os.path.dirname(friends))
+    shown = in_terminal(*verb, *file)
+    lines = ESCAPE.sub("", shown).replace("\r", "\n").splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "\x1b[1m" in shown
+
+
+def test_no_color_is_respected(friends):
+    shown = in_terminal("inspect", friends, "--no-progress", env={"NO_COLOR": "1"})
+    assert not re.search(r"\x1b\[[0-9;]*3[0-7]m", shown)
+    assert re.search(r"\x1b\[[0-9;]*36m", in_terminal("inspect", friends, "--no-progress"))
+
+
+def test_help_fits_a_screen_and_has_an_example():
+    alone = program(env=os.environ | {"COLUMNS": "80"})
+    asked = program("--help", env=os.environ | {"COLUMNS": "80"})
+    assert alone.returncode == asked.returncode == 0
+    for shown in (alone.stdout, asked.stdout):
+        assert len(shown.splitlines()) <= 26
+        assert "Example: fastgrl inspect" in shown
+        for verb in ("demo", "inspect", "estimate", "datasets"):
+            assert f" {verb} " in shown
+
+
+def test_version_names_kernel_blas_and_optional_parts(capsys):
+    assert run(["--version"]) == 0
+    shown = capsys.readouterr().out
+    for word in (fg.__version__, fg.kernel_info().kernel, "BLAS", "found", "missing", "torch"):
+        assert word in shown
+
+
+def test_starting_imports_no_more_than_it_needs():
+    code = (
+        "import sys; from fastgrl.cli import run; run(['--version']); "
+        "print([name for name in ('sklearn', 'pandas', 'pyarrow', 'torch', 'pooch', 'networkx', 'matplotlib') "
+        "if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keys"),
+    [
+        (["--version"], {"version", "kernel", "blas", "found", "missing"}),
+        (["inspect", "FILE"], {"nodes", "rows", "edges", "self_loops", "repeats", "isolated", "components"}),
+        (["inspect", "FILE"], {"largest_component", "degrees", "weighted", "directed", "layout", "notices"}),
+        (["estimate", "FILE"], {"graph_bytes", "work_bytes", "peak_bytes", "passes", "product_columns"}),
+        (["datasets", "list"], {"datasets"}),
+        (["datasets", "info", "digits"], {"name", "licence", "citation", "counts"}),
+        (["datasets", "download", "digits"], {"name", "files"}),
+        (["datasets", "verify"], {"datasets"}),
+        (["datasets", "path"], {"path"}),
+        (["demo"], {"nodes", "edges", "singular_values", "captured_energy", "files", "seconds"}),
+    ],
+)
+def test_json_is_one_object_with_the_promised_keys(arguments, keys, friends, capsys):
+    assert run([friends if word == "FILE" else word for word in arguments] + ["--json"]) == 0
+    assert keys <= json.loads(capsys.readouterr().out).keys()
+
+
+def test_figures_of_an_inspection_are_those_of_the_graph(friends, tmp_path, capsys):
+    nodes = tmp_path / "nodes.txt"
+    nodes.write_text("ann\nbob\neve\nSmith, J.\ntom\nkim\n")
+    more = ["--directed", "--columns", "source,target", "--nodes", str(nodes), "--unweighted", "--json"]
+    assert run(["inspect", friends, *more]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["nodes"], found["edges"], found["isolated"], found["components"]) == (6, 4, 2, 3)
+    assert found["largest_component"] == 4
+    assert found["degrees"] == {"min": 0, "median": 1.5, "mean": pytest.approx(8 / 6, abs=1e-6), "max": 3}
+    assert (found["directed"], found["weighted"]) == (True, False)
+
+
+def test_dash_is_standard_input():
+    done = program("inspect", "-", "--json", input=FRIENDS, stdin=None)
+    assert json.loads(done.stdout)["nodes"] == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["inspcet", "x.csv"], ["inspcet", "inspect"]),
+        (["inspect", "x.csv", "--rnak", "3"], ["--rnak", "--rank"]),
+        (["datasets", "info", "croa"], ["croa", "cora"]),
+        (["datasets", "lsit"], ["lsit", "list"]),
+        (["inspect"], ["EDGES"]),
+        (["inspect", "a", "b"], ["b"]),
+        (["inspect", "x.csv", "--rank"], ["--rank"]),
+        (["inspect", "x.csv", "--rank", "2.5"], ["--rank", "2.5"]),
+        (["inspect", "x.csv", "--rank", "1" * 5000], ["--rank"]),
+        (["inspect", "x.csv", "--threads", "0"], ["--threads", "0"]),
+        (["inspect", "x.csv", "--seed", "-1"], ["--seed", "-1"]),
+        (["inspect", "x.csv", "--seed", str(2**64)], ["--seed", str(2**64)]),
+        (["inspect", "x.csv", "--dtype", "float16"], ["--dtype", "float16"]),
+        (["inspect", "x.csv", "--max-memory", "lots"], ["--max-memory", "lots"]),
+    ],
+)
+def test_a_wrong_call_is_named_in_one_style(arguments, words, capsys):
+    assert run(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert len(err.splitlines()) <= 2
+    assert all(word in err for word in words), err
+
+
+def test_the_nearest_file_name_is_suggested(friends, capsys):
+    assert run(["inspect", friends.replace("friends", "freinds")]) == 2
+    assert "did you mean 'friends.csv'?" in capsys.readouterr().err
+
+
+def test_a_rank_above_the_number_of_nodes_is_refused_and_one_equal_to_it_is_not(friends, capsys):
+    assert run(["inspect", friends, "--rank", "4"]) == 0
+    assert run(["inspect", friends, "--rank", "5"]) == 2
+    assert "rank 5 is above the number of nodes, 4" in capsys.readouterr().err
+
+
+def test_a_limit_on_memory_is_a_note_to_inspect_and_an_error_to_estimate(friends, capsys):
+    assert run(["inspect", friends, "--max-memory", "1kB"]) == 0
+    assert capsys.readouterr().err.startswith("note: rank 4 needs about")
+    assert run(["estimate", friends, "--max-memory", "1kB"]) == 1
+    assert capsys.readouterr().err.startswith("error: rank 4 needs about")
+    assert run(["estimate", friends, "--max-memory", "1GB"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.InputError("x"), 2),
+        (errors.ArgumentError("x"), 2),
+        (errors.UnknownIdError("x"), 2),
+        (errors.UnavailableError("x"), 1),
+        (errors.MissingExtraError("x"), 1),
+        (MemoryError(), 1),
+        (PermissionError(13, "Permission denied", "a.csv"), 1),
+        (RecursionError("x"), 1),
+        (AssertionError(), 1),
+        (KeyboardInterrupt(), 130),
+        (typer.Abort(), 130),
+        (terminal.Terminated(), 143),
+    ],
+)
+def test_every_exception_has_its_exit_code_and_no_traceback(error, code, friends, monkeypatch, capsys):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(fastgrl.io, "read", fail)
+    assert run(["inspect", friends]) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert "Traceback" not in err
+    assert len(err.splitlines()) <= 2
+
+
+def test_debug_shows_the_traceback(friends, monkeypatch, capsys):
+    monkeypatch.setattr(fastgrl.io, "read", lambda *_, **__: 1 / 0)
+    assert run(["inspect", friends, "--debug"]) == 1
+    assert "ZeroDivisionError: division by zero" in capsys.readouterr().err
+    assert run(["inspect", friends]) == 1
+    shown = capsys.readouterr().err
+    assert "internal error" in shown
+    assert "--debug" in shown
+    assert "Traceback" not in shown
+
+
+def test_warnings_about_the_input_are_notes_and_quiet_hides_them(friends, monkeypatch, capsys):
+    read = fastgrl.io.read
+
+    def warn(*arguments, **options):
+        for number in range(100):
+            warnings.warn(f"odd {number} \x1b[2J", errors.FastgrlWarning, stacklevel=1)
+        warnings.warn("of a library", RuntimeWarning, stacklevel=1)
+        return read(*arguments, **options)
+
+    monkeypatch.setattr(fastgrl.io, "read", warn)
+    assert run(["inspect", friends]) == 0
+    shown = capsys.readouterr().err
+    assert shown.startswith("note: odd 0 \\x1b[2J\n")
+    assert len(shown) < 4096
+    assert "library" not in shown
+    assert run(["inspect", friends, "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@given(st.text())
+def test_cleaned_text_has_nothing_that_acts_on_a_terminal(text):
+    shown = terminal.clean(text)
+    assert not any(unicodedata.category(c) in ("Cc", "Cs") for c in shown.replace("\n", ""))
+    assert not set(shown) & set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f")
+    if text.isascii() and text.isprintable():
+        assert shown == text
+
+
+@given(st.text(min_size=1), st.integers(1, 3000))
+def test_errors_and_notes_are_short_whatever_they_say(text, times):
+    message = text * times
+    shown = terminal._shortened(message)
+    assert 1 <= len(shown.splitlines()) <= 8
+    assert len(shown.encode()) < 3100
+    assert len(terminal._cut(message.encode(errors="replace").decode(), 400).encode()) < 410
+
+
+@pytest.mark.parametrize(
+    "name", ["[bold]a[/bold].csv", "a\x1b[2Jb.csv", "a\nb.csv", "\u202egpj.csv", "é北.csv"]
+)
+def test_names_of_files_are_shown_literally_and_escaped(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(["inspect", name]) == 2
+    missing = capsys.readouterr().err
+    Path(name).write_text(FRIENDS)
+    assert run(["inspect", name]) == 0
+    found = capsys.readouterr().out
+    expected = name.replace("\x1b", "\\x1b").replace("\u202e", "\\u202e")
+    assert expected.replace("\n", "\\n") in missing
+    assert expected.replace("\n", "\\n") in found.replace("a\nb", "a\\nb")
+    assert not set(missing + found) & {"\x1b", "\u202e"}
+
+
+def test_ids_are_no_markup(tmp_path, capsys):
+    path = tmp_path / "edges.csv"
+    path.write_text("source,target\n[red]x[/red],:smile:\n[/],\\[b]\n")
+    assert run(["inspect", str(path)]) == 0
+    assert "'[red]x[/red]', ':smile:', '[/]'" in capsys.readouterr().out
+    assert "[red]x[/red]" in in_terminal("inspect", str(path), "--no-progress", columns=200)
+
+
+def test_a_name_that_is_no_text_is_refused_cleanly(tmp_path):
+    done = subprocess.run([*PROGRAM, "inspect", os.fsencode(tmp_path) + b"/\xff.csv"], capture_output=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"error: ")
+    assert b"\xff" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["inspect", "FILE"], ["datasets", "list"], ["--help"], ["--version"]])
+def test_a_reader_that_goes_away_is_no_error(arguments, friends):
+    arguments = [friends if word == "FILE" else word for word in arguments]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = program(*arguments, capture_output=False, stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_full_disk_behind_stdout_is_an_error(friends):
+    with open("/dev/full", "w") as full:
+        done = program("inspect", friends, capture_output=False, stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 1
+    assert re.fullmatch(r"error: .*space.*\n", done.stderr)
+
+
+def test_closed_streams_are_no_error(friends):
+    command = f"{sys.executable} -m fastgrl inspect '{friends}' >&- 2>&-"
+    assert subprocess.run(["bash", "-c", command]).returncode == 0
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_run_that_is_stopped_says_so_in_one_line(sent, code):
+    process = subprocess.Popen([*PROGRAM, "inspect", "-"], stdin=-1, stdout=-1, stderr=-1)
+    taken = threading.Event()
+
+    def feed():
+        # More than a pipe holds: once all of this is taken, the program is reading.
+        with process.stdin:
+            process.stdin.write(b"".join(b"n%d,n%d\n" % (i, i + 1) for i in range(100_000)))
+            process.stdin.flush()
+            taken.set()
+            process.wait()
+
+    threading.Thread(target=feed, daemon=True).start()
+    assert taken.wait(30)
+    begin = time.monotonic()
+    process.send_signal(sent)
+    out, err = process.stdout.read(), process.stderr.read()
+    assert process.wait(10) == code
+    assert time.monotonic() - begin < 2
+    assert out == b""
+    assert err in (b"error: interrupted\n", b"error: terminated\n")
+
+
+def test_the_demonstration_writes_what_can_be_read_again(tmp_path, capsys):
+    folder = tmp_path / "a" / "b"
+    assert run(["demo", "-o", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert "captured energy" in shown
+    assert f"fastgrl inspect {folder}/digits.csv" in shown
+    assert sorted(path.name for path in folder.iterdir()) == ["digits-embedding.csv", "digits.csv"]
+    graph = fastgrl.io.read(folder / "digits.csv").graph
+    assert (graph.num_nodes, graph.num_edges) == (1797, 6309)
+    table = np.loadtxt(folder / "digits-embedding.csv", delimiter=",", skiprows=1)
+    assert table.shape == (1797, 33)
+    before = (folder / "digits.csv").read_bytes()
+    assert run(["demo", "-o", str(folder)]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert run(["demo", "-o", str(folder), "--force"]) == 0
+    assert (folder / "digits.csv").read_bytes() == before
+
+
+def test_a_wrong_file_of_a_dataset_is_found_by_verify_and_info(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("FASTGRL_DATA", str(tmp_path))
+    assert run(["datasets", "verify"]) == 0
+    assert "cora            not here" in capsys.readouterr().out
+    (tmp_path / "planetoid").mkdir()
+    (tmp_path / "planetoid" / "ind.cora.x").write_bytes(b"wrong")
+    assert run(["datasets", "verify"]) == 1
+    out, err = capsys.readouterr()
+    assert "wrong: ind.cora.x" in out
+    assert "cora" in err
+    assert run(["datasets", "info", "cora"]) in (1, 2)
+    assert "ind.cora.x" in capsys.readouterr().err
+    assert run(["datasets", "path"]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}\n"
+
+
+def test_an_option_of_every_group_is_offered_by_the_commands_that_read():
+    for verb in ("inspect", "estimate"):
+        shown = program(verb, "--help", env=os.environ | {"COLUMNS": "100"}).stdout
+        for option in ("directed", "weight", "unweighted", "delimiter", "no-header", "columns", "comment"):
+            assert f"--{option}" in shown
+        for option in ("encoding", "nodes", "threads", "quiet", "no-progress", "json", "debug", "max-memory"):
+            assert f"--{option}" in shown
