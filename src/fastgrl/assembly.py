@@ -132,7 +132,10 @@ def _assemble_by_sorting(
     indptr = np.zeros(num_nodes + 1, np.int64)
     np.cumsum(np.bincount(rows[first], minlength=num_nodes), out=indptr[1:])
     # bincount adds one by one in the order given, as the compiled loop does.
-    summed = None if values is None else np.bincount(np.cumsum(first) - 1, values[order], int(first.sum()))
+    groups = np.cumsum(first) - 1
+    summed = (
+        None if values is None else np.bincount(groups, values[order], int(first.sum())).astype(np.float64)
+    )
     return Rows(indptr, columns[first], summed)
 
 

@@ -222,7 +222,8 @@ class Graph:
         if self.weights is None:
             return _read_only(counts.astype(np.float64))
         rows = np.repeat(np.arange(self.num_nodes), counts)
-        return _read_only(np.bincount(rows, self.weights, self.num_nodes))
+        sums = np.bincount(rows, self.weights, self.num_nodes)
+        return _read_only(sums.astype(np.float64, copy=False))  # of no rows at all NumPy counts in integers
 
     @functools.cached_property
     def csr(self) -> CSR:

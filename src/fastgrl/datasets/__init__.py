@@ -1,3 +1,5 @@
+"""Datasets by name, checked before they are read, and synthetic graphs of any size."""
+
 from fastgrl.datasets.cache import FileStatus as FileStatus
 from fastgrl.datasets.cache import data_folder as data_folder
 from fastgrl.datasets.cache import verify as verify

@@ -57,7 +57,7 @@ class FileStatus:
 
 
 def verify(names: Iterable[str] | None = None, *, folder: Folder = None) -> tuple[FileStatus, ...]:
-    """Look at every file of the named datasets, or of all: is it there, and is it the right one?
+    """Look at every file of the named datasets, or of all: is it there, is it the right one.
 
     >>> [status.state for status in fg.datasets.verify(["digits"])]  # made from scikit-learn's own copy
     []
@@ -80,7 +80,7 @@ def _status(info: DatasetInfo, file: FileInfo, path: Path) -> FileStatus:
 def read_files(
     info: DatasetInfo, *, folder: Folder, download: bool, progress: Progress | None
 ) -> dict[str, Content]:
-    """Every file of a dataset by name, all of them checked; missing ones are downloaded if that is allowed."""
+    """Every file of a dataset by name, all of them checked; with `download` missing ones are fetched."""
     paths = _paths(info, folder)
     if download and not all(map(os.path.lexists, paths.values())):
         fetch_missing(info, folder=folder, progress=progress)
@@ -147,9 +147,11 @@ def _shifted(progress: Progress, before: int, total: int) -> Callable[[int], Non
 class Sink:
     """Where a downloader writes: keeps count, hashes, and refuses more bytes than the file has."""
 
-    def __init__(self, stream: IO[bytes], limit: int, report: Callable[[int], None] | None) -> None:
+    def __init__(
+        self, stream: IO[bytes], *, path: Path, limit: int, report: Callable[[int], None] | None
+    ) -> None:
         self.size, self.digest = 0, hashlib.sha256()
-        self._stream, self._limit, self._report = stream, limit, report
+        self._stream, self._path, self._limit, self._report = stream, path, limit, report
 
     def write(self, chunk: bytes) -> None:
         self.size += len(chunk)
@@ -159,7 +161,7 @@ class Sink:
         try:
             self._stream.write(chunk)
         except OSError as error:
-            raise _unwritable(Path(self._stream.name).parent, error) from None
+            raise _unwritable(self._path, error) from None
         if self._report is not None:
             self._report(self.size)
 
@@ -181,7 +183,7 @@ def _fetch(
     if file.url is None:
         raise UnavailableError(OGB_INSTRUCTIONS.format(name=info.name, folder=path.parent))
     with written_whole(path) as stream:
-        sink = Sink(stream, file.bytes, report)
+        sink = Sink(stream, path=path, limit=file.bytes, report=report)
         try:
             downloader(file.url, sink)
             if sink.digest.hexdigest() != file.sha256:
@@ -207,16 +209,17 @@ def written_whole(path: Path) -> Iterator[IO[bytes]]:
     except UnavailableError:
         raise
     except OSError as error:
-        raise _unwritable(path.parent, error) from None
+        raise _unwritable(path, error) from None
     finally:
         with contextlib.suppress(OSError):
             part.unlink()
 
 
-def _unwritable(folder: Path, error: OSError) -> UnavailableError:
+def _unwritable(path: Path, error: OSError) -> UnavailableError:
     why = error.strerror or type(error).__name__
     return UnavailableError(
-        f"nothing can be written to {folder}: {why}; FASTGRL_DATA can name another folder"
+        f"{path.name} is missing, and nothing can be written to {path.parent}: {why}; "
+        "FASTGRL_DATA can name another folder"
     )
 
 
@@ -230,7 +233,7 @@ def over_https(url: str, sink: Sink) -> None:
 
 
 def _next_address(response: Any) -> str:
-    return urllib.parse.urljoin(response.url, response.headers.get("location", ""))
+    return urllib.parse.urljoin(str(response.url), str(response.headers.get("location", "")))
 
 
 def _refuse_plain(url: str) -> None:
@@ -253,7 +256,7 @@ def _by_hand(info: DatasetInfo, file: FileInfo, path: Path, reason: str) -> str:
         f"  from  {file.url}\n"
         f"  to    {path}\n"
         f"Run: fastgrl datasets download {info.name}\n"
-        f"or put the file there by hand, or point FASTGRL_DATA to a folder that holds {info.folder}/{file.name}."
+        f"or put the file there by hand, or point FASTGRL_DATA to a folder with {info.folder}/{file.name}."
     )
 
 

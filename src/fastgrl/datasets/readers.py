@@ -130,7 +130,7 @@ def _graph_of_lists(lists: dict[int, list[int]], num_nodes: int) -> Graph:
 
 
 def _stacked(upper: Rows, lower: Rows, numbers: Array, order: Array) -> sp.csr_array:
-    """`upper`, and below it row i of `lower` as row `numbers[i]`; `order` sorts them. Rows not named are zero."""
+    """`upper`, and below it row i of `lower` as row `numbers[i]`, which `order` sorts; others are zero."""
     lengths = np.zeros(numbers[order[-1]] + 2, np.int64)
     lengths[1 : upper.shape[0] + 1] = np.diff(upper.indptr)
     below = np.diff(lower.indptr)[order]
@@ -160,7 +160,7 @@ def _pairs(content: Content) -> Array:
     array = np.load(io.BytesIO(content.data), allow_pickle=False)
     if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "ui" or array.min(initial=0) < 0:
         raise InputError(f"{content.path} does not hold pairs of node numbers")
-    return array.astype(np.int64)
+    return np.asarray(array, np.int64)
 
 
 def _digits(info: DatasetInfo, _contents: Contents) -> NodeDataset:

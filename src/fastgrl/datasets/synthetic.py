@@ -90,7 +90,7 @@ def _power_law(count: int, exponent: float, mean_degree: float) -> Array:
     """Weights that sum to 1, none so large that its node would mostly meet the same neighbours again."""
     weights = np.arange(1.0, count + 1) ** (-1 / (exponent - 1))
     weights = np.minimum(weights / weights.sum(), max(1 / count, (count * max(mean_degree, 1)) ** -0.5))
-    return weights / weights.sum()
+    return np.asarray(weights / weights.sum())
 
 
 def _block_edges(
@@ -130,15 +130,15 @@ def _harmonic(count: int) -> float:
 
 
 def rmat(
-    scale: int, *, edge_factor: int = 16, seed: int = 0, shuffle: bool = True, chunk: int = 1 << 21
+    scale: int, *, edge_factor: int = 16, seed: int = 0, shuffle: bool = True, chunk: int = 1 << 19
 ) -> Graph:
-    """Draw the undirected graph of the Graph500 benchmark: 2^`scale` nodes, `edge_factor` edges drawn for each.
+    """Draw the undirected graph of the Graph500 benchmark: 2^`scale` nodes, `edge_factor` draws for each.
 
     Every edge falls, `scale` times over, into a quadrant of the adjacency matrix with probability .57, .19,
-    .19 and .05. Self loops are kept, repeats merged and counted in `repeats`; `shuffle` renumbers the nodes at
-    random. The edges are drawn twice, `chunk` at a time, once to count and once to store, and never held, so
-    memory peaks below twice the finished rows once these are large. Neither `chunk` nor the number of threads
-    changes the result.
+    .19 and .05. Self loops are kept, repeats merged and counted in `repeats`; `shuffle` renumbers the nodes
+    at random. The edges are drawn twice, `chunk` at a time, once to count and once to store, and never held,
+    so memory peaks below twice the finished rows once these are large. Neither `chunk` nor the number of
+    threads changes the result.
 
     >>> fg.datasets.rmat(10, edge_factor=8).num_nodes
     1024

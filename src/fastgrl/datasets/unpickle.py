@@ -39,16 +39,16 @@ class Rows:
 
 Unpickled = Array | Rows | dict[Any, Any]
 
-# A memo number (q r h j) has at most 20 bits: the unpickler makes a table as long as the largest one, whatever
-# the length of the file. The first alternative is a list of numbers, there for speed.
+# A memo number (q r h j) has at most 20 bits: the unpickler makes a table as long as the largest one,
+# whatever the length of the file. The first alternative is a list of numbers, there for speed.
 _MEMO = rb"[qh].|[rj]..[\x00-\x0f]\x00"
 _LISTS = re.compile(
     rb"(?:\]r..[\x00-\x0f]\x00\(?+(?:M..)*+[ea]?+|M..|[](}aeusN\x88\x89]|K.|J....|" + _MEMO + rb")*+",
     re.DOTALL,
 )
 _WORDS = (b"format", b"csr", b"_shape", b"indptr", b"indices", b"data", b"maxprint", b"i4", b"f4", b"<", b"b")
-# Tuples, calls, names and words; at most 32 of them in each of at most 32 steps. That bounds the depth of tuples,
-# whose hash the interpreter computes by unguarded recursion.
+# Tuples, calls, names and words come at most 32 in a step, in at most 32 steps. That bounds the depth of
+# tuples, whose hash the interpreter computes by unguarded recursion.
 _MOST_STEPS = 32
 _NUMBERS = {b"i4": np.dtype("<i4"), b"f4": np.dtype("<f4"), b"i8": np.dtype("<i8"), b"f8": np.dtype("<f8")}
 _LITTLE_ENDIAN = (3, b"<", None, None, None, -1, -1, 0)
@@ -130,7 +130,7 @@ def _names(data: bytes) -> Iterator[tuple[str, ...]]:
     try:
         for opcode, value, _ in itertools.islice(pickletools.genops(data), 10_000):
             if opcode.name in ("GLOBAL", "INST"):
-                yield tuple(value.split(" ", 1))
+                yield tuple(str(value).split(" ", 1))
             elif opcode.name == "STACK_GLOBAL":
                 yield tuple(texts[-2:])
             elif isinstance(value, str):
@@ -149,7 +149,7 @@ class _Unpickler(pickle.Unpickler):
         except KeyError:
             raise _Refused(f"asks for {shown(f'{module}.{name}')}, which no dataset needs") from None
 
-    def persistent_load(self, pid: Any) -> memoryview:
+    def persistent_load(self, pid: int) -> memoryview:
         return self.strings[pid]  # the scan has put in these requests, and let no others pass
 
 

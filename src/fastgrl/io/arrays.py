@@ -54,7 +54,7 @@ def graph_from_npy(name: str, data: bytes, *, nodes: Any, directed: bool) -> Gra
 def _graph_from_pairs(name: str, table: Array, nodes: Any, directed: bool) -> Graph:
     if table.ndim != 2 or table.shape[1] not in (2, 3):
         raise InputError(
-            f"{name} holds an array of {size(table.shape)}; an edge list has two columns, or three with weights"
+            f"{name} holds an array of {size(table.shape)}; edges have two columns, or three with weights"
         )
     if len(table) == 0:
         raise InputError(f"{name} is empty: it has no edges")
@@ -80,7 +80,7 @@ def _whole_numbers(name: str, ids: Array) -> Array:
 
 
 def graph_from_npz(name: str, file: Any, *, nodes: Any, directed: bool) -> tuple[Graph, str | None]:
-    """A graph from a SciPy sparse matrix (or our own `write_graph`) in an NPZ file, and what was odd about it."""
+    """A graph from a sparse matrix in an NPZ file, and what was odd about it."""
     try:
         with zipfile.ZipFile(file) as archive:
             arrays = {
@@ -127,14 +127,14 @@ def _text(value: Array) -> str:
 
 
 def _filled(name: str, kind: str, arrays: dict[str, Array], shape: tuple[int, int]) -> Any:
-    """The matrix with its arrays as they are, for `Graph.from_scipy` to check before anything follows them."""
+    """The matrix with its arrays as they are; `Graph.from_scipy` checks them before anything follows them."""
     index = arrays["row"] if kind == "coo" else arrays["indices"]
     data = arrays.get("data", np.ones(len(index) if index.ndim == 1 else 0, np.int8))
     parts = {"coo": ("row", "col")}.get(kind, ("indptr", "indices"))
     for key in parts:
         if arrays[key].ndim != 1 or arrays[key].dtype.kind not in "ui":
             raise InputError(
-                f"{name}: {key} must be a list of integers, got {arrays[key].dtype} of shape {arrays[key].shape}"
+                f"{name}: {key} must be a row of integers, got {arrays[key].dtype} {arrays[key].shape}"
             )
     if data.ndim != 1 or data.dtype.kind not in "buif" or len(data) != len(index):
         raise InputError(
@@ -154,7 +154,7 @@ def _filled(name: str, kind: str, arrays: dict[str, Array], shape: tuple[int, in
 
 
 def graph_from_matrix(name: str, matrix: Any, *, node_ids: Any, directed: bool) -> tuple[Graph, str | None]:
-    """A graph from an adjacency matrix; one that is not symmetric gives undirected edges unless told otherwise."""
+    """A graph from an adjacency matrix; if not symmetric, of undirected edges unless told otherwise."""
     if matrix.shape[0] != matrix.shape[1]:
         raise InputError(f"{name}: an adjacency matrix is square, this one is {size(matrix.shape)}")
     try:
@@ -169,7 +169,7 @@ def graph_from_matrix(name: str, matrix: Any, *, node_ids: Any, directed: bool) 
     both = Graph.from_codes(codes[:, 0], codes[:, 1], weights=graph.weights, node_ids=graph.node_ids)
     return (
         both,
-        "the matrix is not symmetric; its entries were read as undirected edges (--directed keeps directions)",
+        "the matrix is not symmetric: its entries were read as undirected edges; --directed keeps them",
     )
 
 
@@ -185,7 +185,8 @@ def graph_from_matrix_market(
     banner, _, rest = data.partition(b"\n")
     if not _BANNER.match(banner.rstrip()):
         raise InputError(
-            f"{name}, line 1: {shown(banner.decode('latin-1'), 80)}: only real, integer or pattern coordinate matrices, general or symmetric, are graphs"
+            f"{name}, line 1: {shown(banner.decode('latin-1'), 80)} is no graph: expected a matrix, coordinate, "
+            "real, integer or pattern, general or symmetric"
         )
     line = 2
     while rest.lstrip(b" \t\r")[:1] in (b"%", b"\n"):

@@ -146,7 +146,7 @@ def _delimiter_of(sample: str, base: Dialect, wanted: str | None, ending: str, n
             delimiter = "\t"
         if len(delimiter) > 1 or delimiter in ('"', "\n", "\r", "\0") or not delimiter.isascii():
             raise ArgumentError(
-                f"delimiter must be one ASCII character or one of {', '.join(DELIMITERS)}, got {shown(wanted)}"
+                f"delimiter must be one ASCII sign or one of {', '.join(DELIMITERS)}, got {shown(wanted)}"
             )
         return delimiter
     preferred = {".tsv": "\t", ".csv": ","}.get(ending, "\t")
@@ -171,7 +171,7 @@ def _preferred(good: list[str], scores: dict[str, tuple[float, int]], preferred:
 
 
 def _consistency(sample: str, dialect: Dialect) -> tuple[float, int]:
-    """The share of records with the most common number of columns, if that is at least two, and the number."""
+    """The most common number of columns, if at least two, and the share of records that have it first."""
     counts = Counter(
         len(record.fields) for record in _records(sample, replace(dialect, ask_about_hash=False))
     )
@@ -286,7 +286,7 @@ def _column(name: str, option: str, wanted: Any, names: tuple[str, ...] | None, 
         return int(text) - 1
     if names is None:
         raise ArgumentError(
-            f"{name} has no header, so {option} must be a column number from 1 to {columns}, got {shown(text)} "
+            f"{name} has no header, so {option} must be a number from 1 to {columns}, got {shown(text)} "
             "(--header says that the first line names the columns)"
         )
     close = difflib.get_close_matches(text, names, 1)

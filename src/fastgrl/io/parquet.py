@@ -120,6 +120,6 @@ def _weights(name: str, column: str, values: Any) -> Array:
     if bad.any():
         row = int(np.argmax(bad))
         raise InputError(
-            f"{name}, row {row + 1}, column {shown(column)}: the weight {weights[row]} is negative or not finite"
+            f"{name}, row {row + 1}, column {shown(column)}: weight {weights[row]} is negative or not finite"
         )
     return weights
