@@ -6,9 +6,12 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-# Real data, when they lie beside the checkout.
+# Real data and awkward inputs, when they lie beside the checkout.
 ifneq ($(wildcard ../shared/data),)
 export FASTGRL_DATA ?= $(abspath ../shared/data)
+endif
+ifneq ($(wildcard ../shared/badinputs),)
+export FASTGRL_BADINPUTS ?= $(abspath ../shared/badinputs)
 endif
 
 .PHONY: help demo test check slow bench clean

@@ -243,10 +243,10 @@ def test_a_record_without_end_is_refused_before_memory_is_spent(engine, monkeypa
 
 def test_what_is_odd_is_warned_of():
     cases = {
-        b"source,target,weight\na,b,1\nb,a,2\n": "1 repeated edges were merged",
+        b"source,target,weight\na,b,1\nb,a,2\n": "1 repeat",
         b"source,target,weight\na,b,0\n": "weight 0",
         b"a, b\nb, c\n": "blanks around 2 fields",
-        b"a,b\n# note\nb,c\n": "skipped as comments",
+        b"a,b\n# note\nb,c\n": "counted as comments",
         b"1,2,-3,7\n": "not used: 3, 4",
     }
     for data, message in cases.items():

@@ -39,7 +39,7 @@ HARD_TEXT = st.sampled_from([*BLANKS, *SIGNS, "007", "7", "1e5", "NaN", "null"])
 DISTINCT_TEXT = st.lists(TEXT | HARD_TEXT, unique=True, max_size=8)
 INTEGERS = st.lists(st.integers(-(2**63), 2**63 - 1), unique=True, max_size=8)
 relaxed = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
@@ -373,7 +373,7 @@ def test_a_limit_on_file_sizes_is_named_and_nothing_is_left(tmp_path):
 
 def test_four_writers_of_one_file_at_once_all_end_well_without_a_temporary_folder(tmp_path):
     script = """
-        for _ in range(20):
+        for _ in range(5):
             write_embedding("a.csv", np.arange(6000.).reshape(-1, 3), node_ids=range(2000), force=True)
             write_embedding("a.npy", np.arange(6000.).reshape(-1, 3), node_ids=range(2000), force=True)
         """

@@ -14,3 +14,57 @@ def multiply_rows(
     use_avx2: bool,
 ) -> None: ...
 def has_avx2() -> bool: ...
+
+class Scanner:
+    def __init__(
+        self,
+        *,
+        delimiter: str,
+        quoting: bool,
+        comment: str,
+        ask_about_hash: bool,
+        columns: int,
+        source: int,
+        target: int,
+        weight: int,
+        decimal: str,
+    ) -> None: ...
+    def scan(self, buffer: bytes, position: int, /) -> tuple[Any, ...]: ...
+    def last_record_end(self, buffer: bytes, /) -> int: ...
+
+def merge_ids(scanners: list[Scanner], /) -> tuple[list[str], list[NDArray[Any]]]: ...
+def count_buckets(
+    sources: NDArray[Any],
+    targets: NDArray[Any],
+    begin: int,
+    end: int,
+    shift: int,
+    mirrored: bool,
+    counts: NDArray[Any],
+    /,
+) -> None: ...
+def scatter_edges(
+    sources: NDArray[Any],
+    targets: NDArray[Any],
+    weights: NDArray[Any] | None,
+    begin: int,
+    end: int,
+    shift: int,
+    mirrored: bool,
+    offsets: NDArray[Any],
+    rows: NDArray[Any],
+    columns: NDArray[Any],
+    values: NDArray[Any] | None,
+    /,
+) -> None: ...
+def sort_bucket(
+    rows: NDArray[Any],
+    columns: NDArray[Any],
+    values: NDArray[Any] | None,
+    begin: int,
+    end: int,
+    first: int,
+    last: int,
+    lengths: NDArray[Any],
+    /,
+) -> None: ...

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from fastgrl import terminal
-from fastgrl.checks import shown
 from fastgrl.errors import FastgrlError, UnavailableError
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def _whole(name: str, least: int, most: int | None = None) -> Callable[[str | in
         if value is None or value < least or (most is not None and value > most):
             limits = f"of at least {least}" if most is None else f"from {least} to {most}"
             # Not an ArgumentError: typer would take a ValueError for its own and reword it.
-            raise FastgrlError(f"--{name} must be a whole number {limits}, got {shown(text)}")
+            raise FastgrlError(f"--{name} must be a whole number {limits}, got {terminal.quoted(text)}")
         return value
 
     return parse
@@ -59,7 +58,7 @@ def _whole(name: str, least: int, most: int | None = None) -> Callable[[str | in
 
 def _precision(text: str) -> str:
     if text not in ("float32", "float64"):
-        raise FastgrlError(f"--dtype must be float32 or float64, got {shown(text)}")
+        raise FastgrlError(f"--dtype must be float32 or float64, got {terminal.quoted(text)}")
     return text
 
 

@@ -69,13 +69,7 @@ class Graph:
             raise ArgumentError("weights are given twice: as the third item of each edge and by weights=")
         listed = None if nodes is None else as_ids(nodes, "nodes")
         encoded = encode(sources, targets, nodes=listed)
-        return cls.from_codes(
-            encoded.sources,
-            encoded.targets,
-            weights=thirds if weights is None else weights,
-            node_ids=encoded.node_ids,
-            directed=directed,
-        )
+        return cls._from_encoded(encoded, weights=thirds if weights is None else weights, directed=directed)
 
     @classmethod
     def from_codes(
@@ -99,17 +93,15 @@ class Graph:
         _check_numbers(u, v, n)
         if ids is not None:
             _one_id_each(ids, n)
-        w = None if weights is None else _checked_weights(weights, len(u))
         encoded = Encoded(u, v, np.arange(n) if ids is None else ids)
-        return cls._from_encoded(encoded, weights=w, directed=directed)
+        return cls._from_encoded(encoded, weights=weights, directed=directed)
 
     @classmethod
-    def _from_encoded(cls, edges: Encoded, *, weights: Array | None, directed: bool) -> Graph:
+    def _from_encoded(cls, edges: Encoded, *, weights: Any, directed: bool) -> Graph:
         """A graph from node numbers that were given here and need no checks."""
         u, v, n = edges.sources, edges.targets, len(edges.node_ids)
-        if weights is not None:
-            _check_sum(weights)
-        rows = assemble(u, v, weights, num_nodes=n, mirrored=not directed)
+        w = None if weights is None else _checked_weights(weights, len(u))
+        rows = assemble(u, v, w, num_nodes=n, mirrored=not directed)
         given = len(u) if directed else 2 * len(u) - int(np.count_nonzero(u == v))
         merged = given - int(rows.indptr[-1])
         loops = _loop_repeats(u, v, n) if merged and not directed else 0
@@ -150,17 +142,17 @@ class Graph:
     @classmethod
     def from_networkx(cls, graph: Any, *, weight: str | None = "weight") -> Graph:
         """Build a graph from a networkx graph, directed or not; parallel edges are merged."""
-        return cls._from_interchange(interchange.from_networkx(graph, weight=weight))
+        return cls._from_library(interchange.from_networkx(graph, weight=weight))
 
     @classmethod
     def from_igraph(cls, graph: Any, *, weight: str | None = "weight") -> Graph:
         """Build a graph from an igraph graph; the vertex attribute `name`, if there is one, holds the ids."""
-        return cls._from_interchange(interchange.from_igraph(graph, weight=weight))
+        return cls._from_library(interchange.from_igraph(graph, weight=weight))
 
     @classmethod
     def from_pyg(cls, data: Any, *, node_ids: Any = None, directed: bool | None = None) -> Graph:
         """Build a graph from a PyTorch Geometric `Data` object."""
-        return cls._from_interchange(interchange.from_pyg(data, node_ids=node_ids, directed=directed))
+        return cls._from_library(interchange.from_pyg(data, node_ids=node_ids, directed=directed))
 
     @classmethod
     def from_frame(
@@ -169,30 +161,21 @@ class Graph:
         *,
         source: str | None = None,
         target: str | None = None,
-        weight: str | None = None,
+        weight: str | None = "weight",
         nodes: Any = None,
         directed: bool = False,
     ) -> Graph:
-        """Build a graph from a table of edges: pandas, polars, pyarrow, duckdb, or what else narwhals knows."""
+        """Build a graph from a table of edges: pandas, polars, pyarrow, duckdb, or another narwhals knows."""
         edges = interchange.from_frame(frame, source=source, target=target, weight=weight)
-        return cls._from_interchange(edges, nodes=nodes, directed=directed)
+        listed = None if nodes is None else as_ids(nodes, "nodes")
+        encoded = encode(as_ids(edges.sources, "sources"), as_ids(edges.targets, "targets"), nodes=listed)
+        return cls._from_encoded(encoded, weights=edges.weights, directed=directed)
 
     @classmethod
-    def _from_interchange(
-        cls, edges: interchange.Edges, *, nodes: Any = None, directed: bool | None = None
-    ) -> Graph:
-        listed = edges.nodes if nodes is None else nodes
-        encoded = encode(
-            as_ids(edges.sources, "sources"),
-            as_ids(edges.targets, "targets"),
-            nodes=None if listed is None else as_ids(listed, "nodes"),
-        )
-        return cls.from_codes(
-            encoded.sources,
-            encoded.targets,
-            weights=edges.weights,
-            node_ids=encoded.node_ids,
-            directed=edges.directed if directed is None else directed,
+    def _from_library(cls, edges: interchange.Edges) -> Graph:
+        nodes, codes = edges.numbered()
+        return cls._from_encoded(
+            Encoded(codes[:, 0], codes[:, 1], nodes), weights=edges.weights, directed=edges.directed
         )
 
     def __repr__(self) -> str:
@@ -304,8 +287,7 @@ class Graph:
             raise ShapeError(f"edges must have two columns, got shape {pairs.shape}")
         u, v = _codes(pairs[:, 0], "edges"), _codes(pairs[:, 1], "edges")
         _check_numbers(u, v, self.num_nodes)
-        w = None if weights is None else _checked_weights(weights, len(u))
-        return Graph._from_encoded(Encoded(u, v, self.node_ids), weights=w, directed=self.directed)
+        return Graph._from_encoded(Encoded(u, v, self.node_ids), weights=weights, directed=self.directed)
 
     def to_scipy(self) -> sp.csr_array:
         """The adjacency matrix as a SciPy array (of its own; unweighted: ones of int8)."""

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO
 
 import typer
 
-from fastgrl.checks import shown
 from fastgrl.errors import FastgrlError, FastgrlWarning, MissingExtraError, UnavailableError
 
 if TYPE_CHECKING:
@@ -62,6 +61,13 @@ def clean(text: str) -> str:
 
 def _harmless(character: str) -> bool:
     return unicodedata.category(character) not in ("Cc", "Cs", "Zl", "Zp") and character not in _REORDERING
+
+
+def quoted(value: Any, limit: int = 40) -> str:
+    """A value as messages show it."""
+    from fastgrl.checks import shown  # and with it NumPy, which starting can do without
+
+    return shown(value, limit)
 
 
 def print_error(message: str) -> None:
@@ -229,7 +235,7 @@ def inspection(file: str, facts: Mapping[str, Any], cost: Estimate, threads: int
     counts["components"] += f", the largest of {facts['largest_component']:,} nodes"
     counts["degrees"] = _spread(facts["degrees"]) + ", in and out together" * facts["directed"]
     counts["weights"] = _spread(facts["weights"]) if facts["weighted"] else "none"
-    counts["first ids"] = ", ".join(shown(item, 20) for item in facts["ids_sample"][:5])
+    counts["first ids"] = ", ".join(quoted(item, 20) for item in facts["ids_sample"][:5])
     understood = {name: str(value) for name, value in facts["layout"].items()}
     return [(file, understood), ("graph", counts), ("a fit would cost", quotation(cost, threads))]
 
@@ -353,12 +359,12 @@ def explained(error: BaseException) -> tuple[int, str]:
                 "not enough memory; `fastgrl estimate` says what a run needs, a lower --rank needs less",
             )
         case OSError():
-            return _IMPOSSIBLE, f"{error.strerror or error}" + f": {shown(error.filename)}" * bool(
+            return _IMPOSSIBLE, f"{error.strerror or error}" + f": {quoted(error.filename)}" * bool(
                 error.filename
             )
     if isinstance(error, _UsageError):
         return _WRONG, _usage(error)
-    what = f"{type(error).__name__}: {shown(str(error), 200)}"
+    what = f"{type(error).__name__}: {quoted(str(error), 200)}"
     return _IMPOSSIBLE, f"internal error: {what}\nrun it again with --debug and report what it shows"
 
 

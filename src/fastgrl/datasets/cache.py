@@ -225,20 +225,31 @@ def _unwritable(path: Path, error: OSError) -> UnavailableError:
 
 def over_https(url: str, sink: Sink) -> None:
     """Fetch an https address, whose redirections must stay with https."""
-    import pooch
-
-    _refuse_plain(url)
-    hooks = {"response": lambda response, **_: _refuse_plain(_next_address(response))}
-    pooch.HTTPDownloader(chunk_size=_CHUNK, timeout=_TIMEOUT, hooks=hooks)(url, sink, None)
-
-
-def _next_address(response: Any) -> str:
-    return urllib.parse.urljoin(str(response.url), str(response.headers.get("location", "")))
+    fetch(url, sink, refuse=_refuse_plain)
 
 
 def _refuse_plain(url: str) -> None:
     if not url.startswith("https://"):
         raise UnavailableError(f"{url} is not an https address: refused")
+
+
+def fetch(url: str, sink: Sink, *, refuse: Callable[[str], None]) -> None:
+    """Write what is at an address to `sink`; `refuse` may raise for it and for each one it redirects to."""
+    import pooch
+
+    responses: list[Any] = []
+
+    def follow(response: Any, **_options: Any) -> None:
+        responses.append(response)
+        refuse(urllib.parse.urljoin(str(response.url), str(response.headers.get("location", ""))))
+
+    refuse(url)
+    try:
+        options = {"timeout": _TIMEOUT, "hooks": {"response": follow}}
+        pooch.HTTPDownloader(chunk_size=_CHUNK, **options)(url, sink, None)
+    finally:
+        for response in responses:
+            response.close()
 
 
 def _reason(error: Exception) -> str:

@@ -185,8 +185,8 @@ def graph_from_matrix_market(
     banner, _, rest = data.partition(b"\n")
     if not _BANNER.match(banner.rstrip()):
         raise InputError(
-            f"{name}, line 1: {shown(banner.decode('latin-1'), 80)} is no graph: expected a matrix, coordinate, "
-            "real, integer or pattern, general or symmetric"
+            f"{name}, line 1: {shown(banner.decode('latin-1'), 80)} is no graph: expected a "
+            "coordinate matrix, real, integer or pattern, general or symmetric"
         )
     line = 2
     while rest.lstrip(b" \t\r")[:1] in (b"%", b"\n"):

@@ -201,19 +201,25 @@ def _among(job: _Job, edges: TextEdges) -> Encoded:
 def _text_notices(edges: TextEdges) -> list[str]:
     notices = []
     if edges.comments and not edges.layout.dialect.comment:
-        notices.append(f"{edges.comments} lines that begin with # were skipped as comments")
+        notices.append(f"{_count(edges.comments, 'line')} that began with # counted as comments")
     if edges.trimmed:
-        notices.append(f"blanks around {edges.trimmed} fields were removed; quote an id to keep them")
+        notices.append(
+            f"blanks around {_count(edges.trimmed, 'field')} were removed; quote an id to keep them"
+        )
     return notices
 
 
 def _graph_notices(graph: Graph, weights: Array | None) -> list[str]:
     notices = []
     if weights is not None and graph.repeats:
-        notices.append(f"{graph.repeats} repeated edges were merged and their weights added")
+        notices.append(f"weights were added up where an edge is repeated ({_count(graph.repeats, 'repeat')})")
     if weights is not None and (zeros := int(np.count_nonzero(weights == 0))):
-        notices.append(f"{zeros} edges have weight 0: they are kept as edges, but no walk uses them")
+        notices.append(f"{_count(zeros, 'edge')} of weight 0: kept as edges, but no walk uses them")
     return notices
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _direction(job: _Job) -> dict[str, str]:
