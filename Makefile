@@ -17,7 +17,7 @@ endif
 .PHONY: help demo test check slow bench clean
 
 help:
-	@echo "make demo    the SVD of a walk matrix that is never formed, on scikit-learn's digits"
+	@echo "make demo    the whole product on scikit-learn's digits; writes the folder demo"
 	@echo "make test    the tests (make slow: those that take minutes)"
 	@echo "make check   style, types, import contracts"
 	@echo "make bench   side-by-side timings against other libraries (10 GB of memory; the SVD race needs FASTGRL_DATA)"
@@ -30,7 +30,7 @@ $(STAMP): pyproject.toml CMakeLists.txt $(wildcard src/fastgrl/_*.cpp src/fastgr
 	@touch $@
 
 demo: $(STAMP)
-	@$(BIN)/python examples/digits.py
+	@$(BIN)/fastgrl demo -o demo --force
 
 test: $(STAMP)
 	$(BIN)/python -m pytest
@@ -46,10 +46,14 @@ check: $(STAMP)
 
 bench: $(STAMP)
 	@$(PIP) install --quiet torch==2.13.0 && $(PIP) install --quiet sparse_dot_mkl mkl
+	@$(PIP) install --quiet torch_geometric
+	$(BIN)/python benchmarks/reading.py
+	$(BIN)/python benchmarks/loading.py
+	$(BIN)/python benchmarks/negatives.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/kernels.py
 	$(BIN)/python benchmarks/svd.py
 	$(BIN)/python benchmarks/svd.py --load
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -12,6 +12,7 @@ PUBLIC = [
         "Diagonal",
         "FastgrlError",
         "Function",
+        "Graph",
         "HStack",
         "Identity",
         "LowRank",
@@ -27,7 +28,12 @@ PUBLIC = [
         "certificate",
         "fsvd",
         "kernel_info",
+        "load_dataset",
         "pinv_apply",
+        "read_graph",
+        "renormalised",
+        "symmetric",
+        "transition",
     ),
 ]
 OPTIONAL = [
@@ -40,7 +46,12 @@ OPTIONAL = [
     "pandas",
     "polars",
     "typer",
+    "rich",
     "pooch",
+    "narwhals",
+    "pyarrow",
+    "igraph",
+    "zstandard",
 ]
 
 

@@ -2,6 +2,7 @@
 
 from fastgrl.certificates import Certificate as Certificate
 from fastgrl.certificates import certificate as certificate
+from fastgrl.datasets import load_dataset as load_dataset
 from fastgrl.errors import FastgrlError as FastgrlError
 from fastgrl.fsvd import SVD as SVD
 from fastgrl.fsvd import fsvd as fsvd
