@@ -94,11 +94,32 @@ def polars_join(path: Path) -> Matrix:
     return symmetric(np.concatenate([column.to_numpy() for column in numbered]), ids["id"])
 
 
-def polars_arrow(path: Path) -> Matrix:
+def polars_ends(path: Path) -> Any:
+    """All sources and then all targets, as one polars column."""
     import polars as pl
 
     edges = pl.read_csv(path)
-    encoded = pl.concat([edges["source"], edges["target"]]).to_arrow().dictionary_encode()
+    return pl.concat([edges["source"], edges["target"]], rechunk=True)
+
+
+def polars_arrow(path: Path) -> Matrix:
+    encoded = polars_ends(path).to_arrow().dictionary_encode()
+    return symmetric(encoded.indices.to_numpy(), encoded.dictionary)
+
+
+def polars_pandas(path: Path) -> Matrix:
+    import pandas as pd
+
+    return symmetric(*pd.factorize(polars_ends(path).to_pandas()))
+
+
+def arrow_matrix(path: Path) -> Matrix:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    edges = csv.read_csv(path)
+    ends = pa.chunked_array(edges["source"].chunks + edges["target"].chunks)
+    encoded = ends.dictionary_encode().combine_chunks()
     return symmetric(encoded.indices.to_numpy(), encoded.dictionary)
 
 
@@ -158,7 +179,9 @@ CSV = {
     **FASTGRL,
     **POLARS,
     "polars, Arrow dictionary, CSR": Contender(polars_arrow, "matrix", ("polars", "pyarrow")),
+    "polars, pandas.factorize, CSR": Contender(polars_pandas, "matrix", ("polars", "pandas", "pyarrow")),
     "polars, unique and join, CSR": Contender(polars_join, "matrix", ("polars",)),
+    "pyarrow.csv, dictionary, CSR": Contender(arrow_matrix, "matrix", ("pyarrow.csv",)),
     "pandas, factorize, CSR": Contender(pandas_matrix, "matrix", ("pandas",)),
     "pandas, factorize, igraph.Graph": Contender(pandas_igraph, "igraph", ("pandas", "igraph"), slow=True),
     "igraph.Graph.Read_Ncol": Contender(igraph_ncol, "igraph", ("igraph",), slow=True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -31,6 +32,14 @@ from fastgrl.cli import run
 
 PROGRAM = [sys.executable, "-m", "fastgrl"]
 FRIENDS = 'source,target,strength\nann,bob,2\nbob,eve,0.5\n"Smith, J.",ann,1\neve,eve,1\n'
+INSPECTED = {
+    *("nodes", "rows", "edges", "self_loops", "repeats", "isolated", "components", "largest_component"),
+    *("degrees", "weighted", "directed", "layout", "notices", "cost", "ids_sample"),
+}
+WRONG_VALUES = [
+    *(["--rank", "2.5"], ["--threads", "0"], ["--seed", "-1"], ["--seed", str(2**64)]),
+    *(["--dtype", "float16"], ["--max-memory", "lots"]),
+]
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
@@ -50,25 +59,17 @@ def in_terminal(*arguments, columns=80, env=None):
     """What a terminal of so many columns receives."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
-    environment |= {"TERM": "xterm-256color"} | (env or {})
-    process = subprocess.Popen(
-        [*PROGRAM, *arguments], stdin=follower, stdout=follower, stderr=follower, env=environment
-    )
+    env = os.environ | {"TERM": "xterm-256color", "NO_COLOR": "", "COLUMNS": ""} | (env or {})
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), follower)
+    process = subprocess.Popen([*PROGRAM, *arguments], env=env, **streams)
     os.close(follower)
     received = b""
-    while chunk := _read_all(leader):
-        received += chunk
+    with contextlib.suppress(OSError):  # Linux raises one when the last writer has gone
+        while chunk := os.read(leader, 1 << 16):
+            received += chunk
     os.close(leader)
     assert process.wait(60) == 0
     return received.decode()
-
-
-def _read_all(leader):
-    try:
-        return os.read(leader, 1 << 16)
-    except OSError:  # Linux says so when the last writer has gone
-        return b""
 
 
 def test_a_pipe_gets_plain_text_with_everything_understood(friends):
@@ -111,15 +112,13 @@ def test_help_fits_a_screen_and_has_an_example(arguments, monkeypatch, capsys):
     shown = capsys.readouterr().out
     assert len(shown.splitlines()) <= 26
     assert "Example: fastgrl inspect" in shown
-    for verb in ("demo", "inspect", "estimate", "datasets"):
-        assert f" {verb} " in shown
+    assert all(f" {verb} " in shown for verb in ("demo", "inspect", "estimate", "datasets"))
 
 
 def test_version_names_kernel_blas_and_optional_parts(capsys):
     assert run(["--version"]) == 0
     shown = capsys.readouterr().out
-    for word in (fg.__version__, fg.kernel_info().kernel, "BLAS", "found", "missing", "torch"):
-        assert word in shown
+    assert all(word in shown for word in (fg.__version__, fg.kernel_info().kernel, "BLAS", "torch"))
 
 
 def test_starting_imports_no_more_than_it_needs():
@@ -136,8 +135,7 @@ def test_starting_imports_no_more_than_it_needs():
     ("arguments", "keys"),
     [
         (["--version"], {"version", "kernel", "blas", "found", "missing"}),
-        (["inspect", "FILE"], {"nodes", "rows", "edges", "self_loops", "repeats", "isolated", "components"}),
-        (["inspect", "FILE"], {"largest_component", "degrees", "weighted", "directed", "layout", "notices"}),
+        (["inspect", "FILE"], INSPECTED),
         (["estimate", "FILE"], {"graph_bytes", "work_bytes", "peak_bytes", "passes", "product_columns"}),
         (["datasets", "list"], {"datasets"}),
         (["datasets", "info", "digits"], {"name", "licence", "citation", "counts"}),
@@ -165,8 +163,7 @@ def test_figures_of_an_inspection_are_those_of_the_graph(friends, tmp_path, caps
 
 
 def test_dash_is_standard_input():
-    done = program("inspect", "-", "--json", input=FRIENDS, stdin=None)
-    assert json.loads(done.stdout)["nodes"] == 4
+    assert json.loads(program("inspect", "-", "--json", input=FRIENDS, stdin=None).stdout)["nodes"] == 4
 
 
 @pytest.mark.parametrize(
@@ -177,15 +174,9 @@ def test_dash_is_standard_input():
         (["datasets", "info", "croa"], ["croa", "cora"]),
         (["datasets", "lsit"], ["lsit", "list"]),
         (["inspect"], ["EDGES"]),
-        (["inspect", "a", "b"], ["b"]),
         (["inspect", "x.csv", "--rank"], ["--rank"]),
-        (["inspect", "x.csv", "--rank", "2.5"], ["--rank", "2.5"]),
         (["inspect", "x.csv", "--rank", "1" * 5000], ["--rank"]),
-        (["inspect", "x.csv", "--threads", "0"], ["--threads", "0"]),
-        (["inspect", "x.csv", "--seed", "-1"], ["--seed", "-1"]),
-        (["inspect", "x.csv", "--seed", str(2**64)], ["--seed", str(2**64)]),
-        (["inspect", "x.csv", "--dtype", "float16"], ["--dtype", "float16"]),
-        (["inspect", "x.csv", "--max-memory", "lots"], ["--max-memory", "lots"]),
+        *((["inspect", "x.csv", *wrong], wrong) for wrong in WRONG_VALUES),
     ],
 )
 def test_a_wrong_call_is_named_in_one_style(arguments, words, capsys):
@@ -202,7 +193,7 @@ def test_the_nearest_file_name_is_suggested(friends, capsys):
     assert "did you mean 'friends.csv'?" in capsys.readouterr().err
 
 
-def test_a_rank_above_the_number_of_nodes_is_refused_and_one_equal_to_it_is_not(friends, capsys):
+def test_a_rank_may_equal_the_number_of_nodes_and_no_more(friends, capsys):
     assert run(["inspect", friends, "--rank", "4"]) == 0
     assert run(["inspect", friends, "--rank", "5"]) == 2
     assert "rank 5 is above the number of nodes, 4" in capsys.readouterr().err
@@ -220,14 +211,12 @@ def test_a_limit_on_memory_is_a_note_to_inspect_and_an_error_to_estimate(friends
     ("error", "code"),
     [
         (errors.InputError("x"), 2),
-        (errors.ArgumentError("x"), 2),
         (errors.UnknownIdError("x"), 2),
         (errors.UnavailableError("x"), 1),
         (errors.MissingExtraError("x"), 1),
         (MemoryError(), 1),
         (PermissionError(13, "Permission denied", "a.csv"), 1),
         (RecursionError("x"), 1),
-        (AssertionError(), 1),
         (KeyboardInterrupt(), 130),
         (typer.Abort(), 130),
         (terminal.Terminated(), 143),
@@ -246,15 +235,12 @@ def test_every_exception_has_its_exit_code_and_no_traceback(error, code, friends
     assert len(err.splitlines()) <= 2
 
 
-def test_debug_shows_the_traceback(friends, monkeypatch, capsys):
+def test_only_debug_shows_the_traceback(friends, monkeypatch, capsys):
     monkeypatch.setattr(fastgrl.io, "read", lambda *_, **__: 1 / 0)
     assert run(["inspect", friends, "--debug"]) == 1
-    assert "ZeroDivisionError: division by zero" in capsys.readouterr().err
+    assert "Traceback" in capsys.readouterr().err
     assert run(["inspect", friends]) == 1
-    shown = capsys.readouterr().err
-    assert "internal error" in shown
-    assert "--debug" in shown
-    assert "Traceback" not in shown
+    assert re.match(r"error: internal error: ZeroDivisionError.*\n.*--debug", capsys.readouterr().err)
 
 
 def test_warnings_about_the_input_are_notes_and_quiet_hides_them(friends, monkeypatch, capsys):
@@ -311,8 +297,7 @@ def test_names_of_files_are_shown_literally_and_escaped(name, tmp_path, monkeypa
 
 
 def test_ids_are_no_markup(tmp_path, capsys):
-    path = tmp_path / "edges.csv"
-    path.write_text("source,target\n[red]x[/red],:smile:\n[/],\\[b]\n")
+    (path := tmp_path / "edges.csv").write_text("source,target\n[red]x[/red],:smile:\n[/],\\[b]\n")
     assert run(["inspect", str(path)]) == 0
     assert "'[red]x[/red]', ':smile:', '[/]'" in capsys.readouterr().out
     assert "[red]x[/red]" in in_terminal("inspect", str(path), "--no-progress", columns=200)
@@ -360,10 +345,14 @@ def test_a_run_that_is_stopped_says_so_in_one_line(sent, code):
     with subprocess.Popen([*PROGRAM, "inspect", "-"], stdin=-1, stdout=-1, stderr=-1) as process:
         threading.Thread(target=feed, args=[process.stdin], daemon=True).start()
         assert taken.wait(30)
+        time.sleep(0.5)  # now it has read all there is, and waits for more
         begin = time.monotonic()
         process.send_signal(sent)
+        try:
+            assert process.wait(10) == code
+        finally:
+            process.kill()
         out, err = process.stdout.read(), process.stderr.read()
-        assert process.wait(10) == code
     assert time.monotonic() - begin < 2
     assert out == b""
     assert err in (b"error: interrupted\n", b"error: terminated\n")
@@ -378,8 +367,7 @@ def test_the_demonstration_writes_what_can_be_read_again(tmp_path, capsys):
     assert sorted(path.name for path in folder.iterdir()) == ["digits-embedding.csv", "digits.csv"]
     graph = fastgrl.io.read(folder / "digits.csv").graph
     assert (graph.num_nodes, graph.num_edges) == (1797, 6309)
-    table = np.loadtxt(folder / "digits-embedding.csv", delimiter=",", skiprows=1)
-    assert table.shape == (1797, 33)
+    assert np.loadtxt(folder / "digits-embedding.csv", delimiter=",", skiprows=1).shape == (1797, 33)
     before = (folder / "digits.csv").read_bytes()
     assert run(["demo", "-o", str(folder)]) == 2
     assert "--force" in capsys.readouterr().err
@@ -408,7 +396,6 @@ def test_every_common_option_is_offered_by_the_commands_that_read(verb, monkeypa
     monkeypatch.setenv("COLUMNS", "100")
     assert run([verb, "--help"]) == 0
     shown = capsys.readouterr().out
-    for option in ("directed", "weight", "unweighted", "delimiter", "no-header", "columns", "comment"):
-        assert f"--{option}" in shown
-    for option in ("encoding", "nodes", "threads", "quiet", "no-progress", "json", "debug", "max-memory"):
+    reading = "directed weight unweighted delimiter header no-header columns comment encoding nodes threads"
+    for option in (reading + " rank seed dtype max-memory json quiet no-progress debug").split():
         assert f"--{option}" in shown

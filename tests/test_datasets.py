@@ -195,11 +195,13 @@ def test_the_folder_is_the_one_asked_for_or_the_cache(tmp_path, monkeypatch):
 # One small dataset with files of our own, so that nothing here depends on the network or on real data.
 
 
+PARTS = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
+
+
 def tiny(*contents: bytes, address: str = "https://example.invalid/", name: str = "cora") -> DatasetInfo:
-    parts = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
     files = tuple(
         FileInfo(f"ind.cora.{part}", f"{address}{part}", hashlib.sha256(data).hexdigest(), len(data))
-        for part, data in zip(parts, contents, strict=False)
+        for part, data in zip(PARTS, contents, strict=False)
     )
     return dataclasses.replace(datasets.describe(name), files=files)
 
@@ -210,27 +212,42 @@ def place(info: DatasetInfo, folder: Path, *contents: bytes) -> None:
         (folder / info.folder / file.name).write_bytes(data)
 
 
+ARRAY, MATRIX, LISTS = SAMPLES["array"], SAMPLES["matrix"], SAMPLES["lists"]
+FITTING = [MATRIX, ARRAY, MATRIX, ARRAY, MATRIX, ARRAY, LISTS, b"2\n3\n"]  # but for the counts of Cora
+
+
+@pytest.mark.parametrize("part", ["allx", "graph"])
 @pytest.mark.parametrize("case", HOSTILE)
-def test_a_hostile_file_with_the_right_checksum_is_refused(case, tmp_path, monkeypatch):
-    contents = [HOSTILE[case]] * 7 + [b"5\n"]
+def test_a_hostile_file_with_the_right_checksum_is_refused(case, part, tmp_path, monkeypatch):
+    contents = [*FITTING]
+    contents[PARTS.index(part)] = HOSTILE[case]
     info = tiny(*contents)
     place(info, tmp_path / "data", *contents)
     monkeypatch.setattr(readers, "describe", lambda _name: info)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    with pytest.raises(InputError, match=r"ind\.cora\."):
+    with pytest.raises(InputError, match=rf"ind\.cora\.{part}"):
         datasets.load_dataset("cora", folder=tmp_path / "data")
     assert not list((tmp_path / "here").iterdir())
 
 
+def test_small_files_that_fit_together_fail_only_by_their_counts(tmp_path, monkeypatch):
+    info = tiny(*FITTING)
+    place(info, tmp_path, *FITTING)
+    monkeypatch.setattr(readers, "describe", lambda _name: info)
+    with pytest.raises(InputError, match="do not fit together: node number 300"):
+        datasets.load_dataset("cora", folder=tmp_path)
+
+
 @pytest.mark.parametrize("broken", range(8))
 def test_a_wrong_file_is_named_kept_and_never_parsed(broken, tmp_path, monkeypatch):
-    good = [SAMPLES["matrix"]] * 7 + [b"5\n"]
-    info = tiny(*good)
-    contents = [data if i != broken else HOSTILE["posix.system"][: len(data)] for i, data in enumerate(good)]
+    info = tiny(*FITTING)
+    contents = [*FITTING]
+    contents[broken] = HOSTILE["posix.system"][: len(FITTING[broken])]
     place(info, tmp_path, *contents)
     monkeypatch.setattr(readers, "describe", lambda _name: info)
-    monkeypatch.setattr(readers, "unpickle", lambda *_, **__: pytest.fail("parsed before all was checked"))
+    for reader in ("unpickle", "read_adjacency", "_numbers"):
+        monkeypatch.setattr(readers, reader, lambda *_, **__: pytest.fail("parsed before all was checked"))
     wrong = info.files[broken].name
     for function in (datasets.load_dataset, datasets.download):
         with pytest.raises(InputError, match=wrong) as caught:
@@ -258,10 +275,8 @@ def test_wrong_counts_are_said():
 
 
 def test_files_that_do_not_fit_together_are_refused(tmp_path, monkeypatch):
-    array, matrix, lists = SAMPLES["array"], SAMPLES["matrix"], SAMPLES["lists"]
-    good = [matrix, array, matrix, array, matrix, array, lists]
-    for index in (b"2\n3\n", b"2\n", b"2\n2\n", b"0\n1\n", b"x\n", b"", b"2\n-3\n"):
-        contents = [*good, index]
+    for index in (b"2\n", b"2\n2\n", b"0\n1\n", b"x\n", b"", b"2\n-3\n"):
+        contents = [*FITTING[:-1], index]
         info = tiny(*contents)
         folder = tmp_path / index.hex()
         place(info, folder, *contents)

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
 import decimal
-import os
 import sys
-import warnings
-from pathlib import Path
 
 import duckdb
 import igraph
@@ -14,85 +11,15 @@ import pandas
 import polars
 import pyarrow
 import pytest
-import torch
-from hypothesis import HealthCheck, given, settings
+from graph_cases import LARGE, OTHER_OBJECTS, PLAIN, collaborations, graphs, relaxed, same
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastgrl import interchange
-from fastgrl.errors import ArgumentError, InputError, MissingExtraError, ShapeError
+from fastgrl.errors import ArgumentError, InputError, MissingExtraError
 from fastgrl.graph import Graph
 from fastgrl.io import read
 from fastgrl.io.writers import write_graph
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # its import warns of torch's own deprecations
-    from torch_geometric.data import Data, HeteroData
-
-HARD = [
-    "007",
-    "7",
-    "NaN",
-    "null",
-    "None",
-    "1e5",
-    "a,b",
-    'a"b',
-    "'",
-    " a",
-    "a ",
-    "a\tb",
-    "a\nb",
-    "#a",
-    "%",
-    "",
-    "ä",
-]
-HARD += ["名", "a;b", "a|b", "a\r\nb", "\u2028", "-", "source", "target", "//", "true"]
-SMALL = st.integers(-(2**63), 2**63 - 1) | st.integers(0, 9)
-LARGE = st.integers(2**63, 2**70) | st.integers(-(2**70), -(2**63) - 1) | SMALL
-TEXT = st.sampled_from(HARD) | st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=4)
-ANYTHING = SMALL | TEXT | st.tuples(st.integers(0, 3), st.text("ab", max_size=2)) | st.floats(1.5, 9.5)
-PLAIN = st.one_of(st.lists(SMALL, unique=True, max_size=6), st.lists(TEXT, unique=True, max_size=6))
-WEIGHTS = st.floats(0, 1e9) | st.just(1.0) | st.floats(0, 1, exclude_min=True)
-relaxed = settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-
-
-ANY = PLAIN | st.lists(LARGE, unique=True, max_size=6) | st.lists(ANYTHING, unique=True, max_size=6)
-
-
-@st.composite
-def graphs(draw, ids=ANY):
-    nodes = draw(ids)
-    ends = st.integers(0, len(nodes) - 1) if nodes else st.nothing()
-    codes = draw(st.lists(st.tuples(ends, ends), max_size=10)) if nodes else []
-    weights = draw(st.none() | st.lists(WEIGHTS, min_size=len(codes), max_size=len(codes)))
-    sources, targets = (np.array([pair[k] for pair in codes], np.int64) for k in (0, 1))
-    return Graph.from_codes(sources, targets, weights=weights, node_ids=nodes, directed=draw(st.booleans()))
-
-
-def facts(graph, *, ordered=True):
-    """What must survive: ids with their types, edges, weights, direction."""
-    ids = graph.node_ids.tolist()
-    weights = graph.edge_weights()
-    pairs = [
-        (ids[u], ids[v]) if graph.directed else frozenset((ids[u], ids[v])) for u, v in graph.edge_codes()
-    ]
-    edges = dict(zip(pairs, [1.0] * len(pairs) if weights is None else weights.tolist(), strict=True))
-    typed = [(type(item), item) for item in ids]
-    return typed if ordered else set(typed), edges, graph.directed
-
-
-def same(graph, other, **how):
-    assert facts(graph, **how) == facts(other, **how)
-    assert (
-        graph.weights is None
-        or other.weights is not None
-        or (other.num_edges == 0)
-        or (graph.weights == 1).all()
-    )
-    assert other.weights is None or graph.weights is not None
 
 
 @relaxed
@@ -110,27 +37,6 @@ def test_igraph_gives_back_the_same_graph(graph):
     there = graph.to_igraph()
     assert (there.vcount(), there.ecount()) == (graph.num_nodes, graph.num_edges)
     same(graph, Graph.from_igraph(there))
-
-
-@relaxed
-@given(graphs())
-def test_pyg_gives_back_the_same_graph(graph):
-    there = graph.to_pyg()
-    assert there.num_nodes == graph.num_nodes
-    assert there.num_edges == len(graph.indices)
-    same(graph, Graph.from_pyg(there, directed=graph.directed))
-
-
-@relaxed
-@given(graphs())
-def test_pyg_data_are_undirected_exactly_if_each_edge_has_its_twin(graph):
-    matrix = graph.to_scipy()
-    symmetric = (matrix != matrix.T).nnz == 0 and graph.weights is None
-    found = Graph.from_pyg(graph.to_pyg())
-    if not graph.directed or symmetric:
-        assert not found.directed
-    if not graph.directed:
-        same(graph, found)
 
 
 @relaxed
@@ -242,16 +148,12 @@ def test_text_files_give_back_the_same_graph_with_ids_as_text(tmp_path, graph, e
 
 
 def test_the_published_collaborations_survive_every_way_out_and_back(tmp_path):
-    folder = Path(os.environ.get("FASTGRL_DATA", "../shared/data")) / "asymproj"
-    if not folder.is_dir():
-        pytest.skip("FASTGRL_DATA does not name a folder with the datasets")
-    graph = Graph.from_edges(np.load(folder / "ca-HepTh" / "train.txt.npy"))
+    graph = collaborations()
     write_graph(graph, tmp_path / "g.parquet", nodes=tmp_path / "n.parquet")
     write_graph(graph, tmp_path / "g.npz")
     for again in (
         Graph.from_networkx(graph.to_networkx()),
         Graph.from_igraph(graph.to_igraph()),
-        Graph.from_pyg(graph.to_pyg()),
         through_frame(graph, graph.to_frame("polars")),
         read(tmp_path / "g.parquet", nodes=tmp_path / "n.parquet").graph,
         read(tmp_path / "g.npz").graph,
@@ -277,28 +179,6 @@ def test_parallel_edges_of_other_libraries_are_merged_and_counted():
     assert weights[0, 1] == 6.0
     directed = networkx.MultiDiGraph([("a", "b"), ("b", "a"), ("b", "a")])
     assert Graph.from_networkx(directed).num_edges == 2
-
-
-def test_a_weight_of_an_undirected_pyg_edge_is_not_doubled():
-    index = torch.tensor([[0, 1, 1, 2, 2], [1, 0, 2, 1, 2]])
-    weights = torch.tensor([3.0, 3.0, 5.0, 5.0, 7.0])
-    for data in (
-        Data(edge_index=index, edge_weight=weights, num_nodes=4),
-        Data(edge_index=index, edge_attr=weights[:, None], num_nodes=4),
-        Data(edge_index=index, edge_attr=weights, x=torch.zeros(4, 2)),
-    ):
-        graph = Graph.from_pyg(data)
-        assert graph.edge_weights().tolist() == [3.0, 5.0, 7.0]
-        assert (graph.num_nodes, graph.directed, graph.repeats) == (4, False, 0)
-
-
-def test_pyg_data_with_one_direction_are_directed_unless_told_otherwise():
-    data = Data(edge_index=torch.tensor([[0, 1], [1, 2]]), edge_attr=torch.zeros(2, 3))
-    assert Graph.from_pyg(data).directed
-    assert Graph.from_pyg(data, directed=False).num_edges == 2
-    twins = Data(edge_index=torch.tensor([[0, 1], [1, 0]]), edge_weight=torch.tensor([1.0, 2.0]))
-    assert Graph.from_pyg(twins).directed
-    assert Graph.from_pyg(twins, node_ids=["a", "b"]).node_ids.tolist() == ["a", "b"]
 
 
 def test_a_weight_attribute_is_used_if_it_is_there():
@@ -408,36 +288,11 @@ def test_columns_that_are_not_there_are_named():
         interchange.from_frame(frame, source="a", target="a")
 
 
-@pytest.mark.parametrize("value", [5, None, [[1, 2]], np.eye(2), {"u": [1]}, "edges.csv"])
+@pytest.mark.parametrize("value", OTHER_OBJECTS)
 def test_other_objects_are_refused_by_type(value):
-    for reader in (
-        interchange.from_networkx,
-        interchange.from_igraph,
-        interchange.from_pyg,
-        interchange.from_frame,
-    ):
+    for reader in (interchange.from_networkx, interchange.from_igraph, interchange.from_frame):
         with pytest.raises(ArgumentError, match=type(value).__name__):
             reader(value)
-
-
-def test_damaged_pyg_data_are_named():
-    index = torch.tensor([[0, 1], [1, 2]])
-    with pytest.raises(ArgumentError, match="edge_index"):
-        interchange.from_pyg(Data(x=torch.zeros(3, 1)))
-    with pytest.raises(ArgumentError, match="HeteroData"):
-        interchange.from_pyg(HeteroData())
-    with pytest.raises(InputError, match="holds 2, but nodes are numbered from 0 to 1"):
-        interchange.from_pyg(Data(edge_index=index, num_nodes=2))
-    with pytest.raises(InputError, match="holds -1"):
-        interchange.from_pyg(Data(edge_index=index - 1, num_nodes=3))
-    with pytest.raises(ShapeError, match="two rows"):
-        interchange.from_pyg(Data(edge_index=torch.zeros((3, 2), dtype=torch.int64), num_nodes=3))
-    with pytest.raises(ShapeError, match="3 edge weights for 2 edges"):
-        interchange.from_pyg(Data(edge_index=index, edge_weight=torch.ones(3), num_nodes=3))
-    with pytest.raises(InputError, match=r"the edge 1 → 2 is -1\.0"):
-        interchange.from_pyg(Data(edge_index=index, edge_weight=torch.tensor([1.0, -1.0]), num_nodes=3))
-    with pytest.raises(ShapeError, match="2 node_ids for 3 nodes"):
-        interchange.from_pyg(Data(edge_index=index, num_nodes=3), node_ids=["a", "b"])
 
 
 def test_two_vertices_with_one_name_are_refused():
@@ -445,21 +300,26 @@ def test_two_vertices_with_one_name_are_refused():
         interchange.from_igraph(igraph.Graph(n=3, vertex_attrs={"name": ["b", "a", "a"]}))
 
 
-@pytest.mark.parametrize(
-    "name", ["networkx", "igraph", "torch_geometric", "pandas", "polars", "pyarrow", "narwhals"]
-)
+TRIANGLE = Graph.from_edges([(1, 2), (2, 3), (3, 1)])
+CALLS = {
+    "networkx": [TRIANGLE.to_networkx, lambda: Graph.from_networkx(None)],
+    "igraph": [TRIANGLE.to_igraph, lambda: Graph.from_igraph(None)],
+    "torch": [TRIANGLE.to_pyg],
+    "torch_geometric": [lambda: Graph.from_pyg(None)],
+    "pandas": [lambda: TRIANGLE.to_frame("pandas")],
+    "polars": [lambda: TRIANGLE.to_frame("polars")],
+    "pyarrow": [lambda: TRIANGLE.to_frame("pyarrow")],
+    "narwhals": [lambda: Graph.from_frame(None)],
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
 def test_a_missing_library_is_named(monkeypatch, name):
-    module = "torch_geometric.data" if name == "torch_geometric" else name
-    monkeypatch.setitem(sys.modules, module, None)
-    graph = Graph.from_edges([(1, 2)])
-    calls = {
-        "networkx": graph.to_networkx,
-        "igraph": graph.to_igraph,
-        "torch_geometric": graph.to_pyg,
-        "narwhals": lambda: Graph.from_frame(None),
-    }
-    with pytest.raises(MissingExtraError, match=f"{name}.*pip install"):
-        calls.get(name, lambda: graph.to_frame(name))()
+    for module in (name, f"{name}.data"):
+        monkeypatch.setitem(sys.modules, module, None)
+    for call in CALLS[name]:
+        with pytest.raises(MissingExtraError, match=rf"\b{name}\b.*pip install"):
+            call()
 
 
 def test_an_unknown_table_library_is_refused():

@@ -181,6 +181,7 @@ ACCEPTED = {
     "latin-1": ("é,b\n".encode("latin-1"), {"encoding": "latin-1"}, [("é", "b")], None),
     "utf-16": ("é,b\n".encode("utf-16"), {}, [("é", "b")], None),
     "byte order mark": ("\ufeffsource,target\na,b\n".encode(), {}, [("a", "b")], None),
+    "arrows": (b"a -> b\nb -> c\n", {"columns": (1, 3)}, [("a", "b"), ("b", "c")], None),
     "one line, no end": (b"a b", {}, [("a", "b")], None),
 }
 
@@ -213,6 +214,9 @@ REFUSED = {
     "only a header": (b"source,target\n", {}, "only a header"),
     "delimiter": (b"a,b\n", {"delimiter": "::"}, "delimiter must be"),
     "encoding": (b"a,b\n", {"encoding": "klingon"}, "not known"),
+    "arrows": (b"a -> b\nb -> c\n", {}, "--columns 1,3"),
+    "json": (b'{"source": "a", "target": "b"}\n', {}, "looks like JSON"),
+    "binary": (b"\x01\x02\0\x03", {}, "NUL"),
     "html": (b"<!DOCTYPE html><html>", {}, "web page"),
     "unlisted node": (b"a,b\nb,c\n", {"nodes": ["a", "b"]}, "names 'c'"),
 }

@@ -82,9 +82,17 @@ def read_files(
 ) -> dict[str, Content]:
     """Every file of a dataset by name, all of them checked; with `download` missing ones are fetched."""
     paths = _paths(info, folder)
-    if download and not all(map(os.path.lexists, paths.values())):
-        fetch_missing(info, folder=folder, progress=progress)
+    try:
+        return {file.name: _checked(info, file, path) for file, path in paths.items()}
+    except _Missing:
+        if not download:
+            raise
+    fetch_missing(info, folder=folder, progress=progress)
     return {file.name: _checked(info, file, path) for file, path in paths.items()}
+
+
+class _Missing(UnavailableError):
+    pass
 
 
 def _paths(info: DatasetInfo, folder: Folder) -> dict[FileInfo, Path]:
@@ -96,7 +104,7 @@ def _checked(info: DatasetInfo, file: FileInfo, path: Path) -> Content:
     try:
         data = _read(file, path)
     except FileNotFoundError:
-        raise UnavailableError(_by_hand(info, file, path, "has not been downloaded")) from None
+        raise _Missing(_by_hand(info, file, path, "has not been downloaded")) from None
     found = hashlib.sha256(data).hexdigest()
     if found != file.sha256:
         raise InputError(
@@ -108,16 +116,17 @@ def _checked(info: DatasetInfo, file: FileInfo, path: Path) -> Content:
 
 def _read(file: FileInfo, path: Path) -> bytes:
     try:
-        facts = path.stat()
-        # A pipe would keep us waiting, and a device might never end.
-        if not stat.S_ISREG(facts.st_mode) or facts.st_size > file.bytes:
-            raise InputError(
-                f"{path} is no file of {file.bytes} bytes, so it is not the right one; delete it"
-            )
-        with path.open("rb", buffering=0) as stream:
+        # Not to wait for the other end of a pipe, nor to read from a device that never ends.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        with open(descriptor, "rb", buffering=0) as stream:
+            facts = os.fstat(descriptor)
+            if not stat.S_ISREG(facts.st_mode) or facts.st_size > file.bytes:
+                raise InputError(
+                    f"{path} is no file of {file.bytes} bytes, so it is the wrong one; delete it"
+                )
             return stream.read()
-    except FileNotFoundError:
-        raise
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileNotFoundError from None
     except OSError as error:
         raise UnavailableError(f"{path} cannot be read: {error.strerror}") from None
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import itertools
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fastgrl.checks import Array, shown
+from fastgrl.datasets.adjacency import read_adjacency
 from fastgrl.datasets.cache import (
     Content,
     Folder,
@@ -97,7 +96,7 @@ def _planetoid(info: DatasetInfo, contents: Contents) -> NodeDataset:
     classes[:known], classes[test] = ally.argmax(axis=1), ty.argmax(axis=1)
     return NodeDataset(
         name=info.name,
-        graph=_graph_of_lists(_pickled(files["graph"], dict), num_nodes),
+        graph=_graph_of_lists(files["graph"], num_nodes),
         X=_stacked(allx, tx, test, order),
         y=classes,
         train=np.arange(len(y)),
@@ -107,7 +106,7 @@ def _planetoid(info: DatasetInfo, contents: Contents) -> NodeDataset:
 
 
 def _numbers(content: Content) -> Array:
-    if not re.fullmatch(rb"(?:\d{1,9}\n)+", content.data):
+    if content.data.translate(None, b"0123456789\n"):
         raise InputError(f"{content.path} does not hold one number on each line")
     return np.fromstring(content.data.decode("ascii"), np.int64, sep="\n")
 
@@ -119,11 +118,8 @@ def _pickled(content: Content, kind: type) -> Any:
     return found
 
 
-def _graph_of_lists(lists: dict[int, list[int]], num_nodes: int) -> Graph:
-    """An undirected graph from the neighbours of each node."""
-    lengths = np.fromiter(map(len, lists.values()), np.int32, len(lists))
-    sources = np.repeat(np.fromiter(lists, np.int32, len(lists)), lengths)
-    targets = np.fromiter(itertools.chain.from_iterable(lists.values()), np.int32, len(sources))
+def _graph_of_lists(content: Content, num_nodes: int) -> Graph:
+    sources, targets = read_adjacency(content.data, file=str(content.path))
     # Every edge is listed at both of its ends. One that is not would be missed by the count that follows.
     once = sources <= targets
     return Graph.from_codes(sources[once], targets[once], num_nodes=num_nodes)

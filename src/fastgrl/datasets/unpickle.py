@@ -1,9 +1,9 @@
-"""The Planetoid pickles, read without giving them any power.
+"""Arrays and matrices in the Planetoid pickles, read without giving the pickles any power.
 
-Three fences, each enough by itself against running code:
+Three fences, of which either of the first two is enough against running code:
 
-1. The opcodes are read first. Only those that the original files consist of pass, with their lengths and
-   memo numbers, so that no opcode can ask for memory or nesting that the file does not pay for in bytes.
+1. The opcodes are read first. Only those that the original files consist of pass, and few of them, so that
+   no pickle can ask for memory or nesting that it does not pay for in bytes.
 2. A name is looked up in an exact list of (module, name) pairs, and what it gives is a stand-in from this
    file that records its arguments: neither NumPy nor SciPy nor any other module is called by the pickle.
 3. Arrays and matrices are built afterwards from the recorded parts, when types, lengths and indices fit.
@@ -37,25 +37,19 @@ class Rows:
     shape: tuple[int, int]
 
 
-Unpickled = Array | Rows | dict[Any, Any]
+Unpickled = Array | Rows
 
-# A memo number (q r h j) has at most 20 bits: the unpickler makes a table as long as the largest one,
-# whatever the length of the file. The first alternative is a list of numbers, there for speed.
-_MEMO = rb"[qh].|[rj]..[\x00-\x0f]\x00"
-_LISTS = re.compile(
-    rb"(?:\]r..[\x00-\x0f]\x00\(?+(?:M..)*+[ea]?+|M..|[](}aeusN\x88\x89]|K.|J....|" + _MEMO + rb")*+",
-    re.DOTALL,
-)
 _WORDS = (b"format", b"csr", b"_shape", b"indptr", b"indices", b"data", b"maxprint", b"i4", b"f4", b"<", b"b")
-# Tuples, calls, names and words come at most 32 in a step, in at most 32 steps. That bounds the depth of
-# tuples, whose hash the interpreter computes by unguarded recursion.
+# Opcodes come at most 32 in a step, in at most 32 steps. That bounds the depth of tuples, whose hash the
+# interpreter computes by unguarded recursion; and a memo number has one byte, because the unpickler makes a
+# table as long as the largest one. The original files need 7 steps.
 _MOST_STEPS = 32
 _NUMBERS = {b"i4": np.dtype("<i4"), b"f4": np.dtype("<f4"), b"i8": np.dtype("<i8"), b"f8": np.dtype("<f8")}
 _LITTLE_ENDIAN = (3, b"<", None, None, None, -1, -1, 0)
 
 
 def unpickle(data: bytes, *, file: str) -> Unpickled:
-    """Read a pickle of one NumPy array, one SciPy CSR matrix or one dict; `file` is named in errors.
+    """Read a pickle of one NumPy array or one SciPy CSR matrix; `file` is named in errors.
 
     Anything else, and anything damaged, raises `InputError`; no code of the pickle's choosing runs.
 
@@ -65,8 +59,7 @@ def unpickle(data: bytes, *, file: str) -> Unpickled:
     """
     try:
         program, strings = _scan(data)
-        # Without the buffer the unpickler would call a method for every opcode.
-        unpickler = _Unpickler(io.BufferedReader(io.BytesIO(program)), encoding="bytes")
+        unpickler = _Unpickler(io.BytesIO(program), encoding="bytes")
         unpickler.strings = strings
         return _built(unpickler.load())
     except _Refused as error:
@@ -88,10 +81,11 @@ def _scan(data: bytes) -> tuple[bytes, list[memoryview]]:
     at = begin = 2 if data.startswith(b"\x80\x02") else 0
     program, strings = [data[:at]], list[memoryview]()
     for _ in range(_MOST_STEPS):
-        before, at = at, _skip(_LISTS, data, _skip(_STRUCTURE, data, at))
+        match = _OPCODES.match(data, at)
+        before, at = at, match.end() if match else at
         opcode = data[at : at + 1]
         if opcode == b"." and at + 1 == len(data):
-            return (b"".join([*program, data[begin:]]) if strings else data), strings
+            return b"".join([*program, data[begin:]]), strings
         if opcode == b"T":
             program += [data[begin:at], b"K", bytes([len(strings)]), b"Q"]
             begin = _end_of_string(data, at, 4)
@@ -102,11 +96,6 @@ def _scan(data: bytes) -> tuple[bytes, list[memoryview]]:
         elif at == before:
             break
     raise _Refused(_complaint(data, at))
-
-
-def _skip(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:
-    match = pattern.match(data, at)
-    return match.end() if match else at
 
 
 def _end_of_string(data: bytes, at: int, width: int) -> int:
@@ -128,7 +117,7 @@ def _names(data: bytes) -> Iterator[tuple[str, ...]]:
     """The names that a pickle asks for, as far as it can be read; nothing is looked up."""
     texts: list[str] = []
     try:
-        for opcode, value, _ in itertools.islice(pickletools.genops(data), 10_000):
+        for opcode, value, _ in itertools.islice(pickletools.genops(data), 1000):
             if opcode.name in ("GLOBAL", "INST"):
                 yield tuple(str(value).split(" ", 1))
             elif opcode.name == "STACK_GLOBAL":
@@ -218,7 +207,7 @@ def _refuse(*_arguments: Any) -> NoReturn:
     raise _Refused("calls what is not to be called")
 
 
-_NDARRAY, _LIST = _Name(_refuse), _Name(_refuse)
+_NDARRAY = _Name(_refuse)
 
 
 def _reconstruct(kind: Any, shape: Any, code: Any) -> _Array:
@@ -227,42 +216,29 @@ def _reconstruct(kind: Any, shape: Any, code: Any) -> _Array:
     return _Array()
 
 
-def _defaultdict(factory: Any) -> dict[Any, Any]:
-    if factory is not _LIST:
-        raise _Refused("holds a dict that makes its own entries")
-    return {}
-
-
 _STAND_INS: dict[tuple[str, ...], Any] = {
-    ("__builtin__", "list"): _LIST,
-    ("collections", "defaultdict"): _Name(_defaultdict),
     ("numpy", "dtype"): _Name(_Dtype),
     ("numpy", "ndarray"): _NDARRAY,
     ("numpy.core.multiarray", "_reconstruct"): _Name(_reconstruct),
     ("scipy.sparse.csr", "csr_matrix"): _Matrix,
 }
 
-_STRUCTURE = re.compile(
-    b"(?:%s|[)tRb\x81\x85-\x87]|[(}]|M..|K.|J....|[N\x88\x89]|%s){0,32}+"
-    % (
-        b"|".join(
-            [re.escape(b"c%s\n%s\n" % (module.encode(), name.encode())) for module, name in _STAND_INS]
-            + [re.escape(b"U" + bytes([len(word)]) + word) for word in _WORDS]
-        ),
-        _MEMO,
+_OPCODES = re.compile(
+    b"(?:%s|[tRb(}uN)\x81\x85-\x89]|[Kqh].|M..|J....){0,32}+"
+    % b"|".join(
+        [re.escape(f"c{module}\n{name}\n".encode()) for module, name in _STAND_INS]
+        + [re.escape(b"U" + bytes([len(word)]) + word) for word in _WORDS]
     ),
     re.DOTALL,
 )
 
 
 def _built(found: Any) -> Unpickled:
-    if type(found) is dict:
-        return found
     if type(found) is _Array:
         return found.array
     if type(found) is _Matrix:
         return _rows(found.parts)
-    raise _Refused("holds neither an array nor a matrix nor a dict")
+    raise _Refused("holds neither an array nor a matrix")
 
 
 def _rows(parts: dict[Any, Any]) -> Rows:

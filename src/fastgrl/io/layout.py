@@ -93,6 +93,8 @@ def layout_of(name: str, sample: str, options: Options, *, ending: str = "", nod
         raise InputError(f"{name} is empty: it has no {'ids' if nodes else 'edges'}{hint}")
     columns = len(records[0].fields)
     if columns < 2 and not nodes:
+        if "\0" in sample:
+            raise InputError(f"{name} is not a text file: it holds NUL bytes")
         raise InputError(
             f"{name} has one column; an edge list needs two, source and target. "
             "If the columns are separated by something else, name it with --delimiter"
@@ -100,6 +102,7 @@ def layout_of(name: str, sample: str, options: Options, *, ending: str = "", nod
     names = _header_of(records, options, nodes)
     body = records[names is not None :]
     source, target, weight = (0, 0, -1) if nodes else _columns_of(name, names, columns, body, options)
+    _refuse_arrows(name, body, target, columns)
     decimal = _decimal_of(body, weight, delimiter)
     dialect = Dialect(delimiter, columns, source, target, weight, True, comment, ask, decimal)
     begin, line = (records[0].end, _lines_before(sample, records[0].end)) if names else (0, 0)
@@ -318,6 +321,16 @@ def _unused_columns(
     more = " and others" if len(spare) > 5 else ""
     what = "columns were" if len(spare) > 1 else "column was"
     return (f"{what} not used: {listed}{more} (--weight COLUMN takes one as weights)",)
+
+
+def _refuse_arrows(name: str, body: list[Record], target: int, columns: int) -> None:
+    """`a -> b` has its target in the third column."""
+    targets = {record.fields[target] for record in body if len(record.fields) == columns}
+    if targets and targets <= {"->", "=>", "<->", "--", "-->"}:
+        raise InputError(
+            f"{name}: column {target + 1} holds nothing but {shown(min(targets))}; "
+            "name the columns of source and target, for example --columns 1,3"
+        )
 
 
 def _decimal_of(body: list[Record], weight: int, delimiter: str) -> str:

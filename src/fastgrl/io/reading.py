@@ -144,6 +144,8 @@ _STRANGERS = {
     b"<html": "is a web page, not an edge list; was the download an error page?",
     b"<?xml": "is XML; GraphML is read by networkx: Graph.from_networkx(networkx.read_graphml(...))",
     b"graph [": "looks like GML, which networkx reads: Graph.from_networkx(networkx.read_gml(...))",
+    b'{"': "looks like JSON; write the edges as CSV, one pair per line",
+    b"[{": "looks like JSON; write the edges as CSV, one pair per line",
     b"sqlite format 3": "is an SQLite database; export the table of edges as CSV",
     b"%pdf": "is a PDF document",
     b"\xd0\xcf\x11\xe0": "is an old spreadsheet or document; save it as CSV",
