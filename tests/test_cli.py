@@ -21,7 +21,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -218,7 +217,6 @@ def test_a_limit_on_memory_is_a_note_to_inspect_and_an_error_to_estimate(friends
         (PermissionError(13, "Permission denied", "a.csv"), 1),
         (RecursionError("x"), 1),
         (KeyboardInterrupt(), 130),
-        (typer.Abort(), 130),
         (terminal.Terminated(), 143),
     ],
 )

@@ -224,7 +224,7 @@ def demo(
     digits = load_dataset("digits")
     assert isinstance(digits, NodeDataset)
     A = fg.Matrix(digits.graph.csr)
-    T = fg.Matrix(digits.graph.csr, row_scale=(1 / digits.graph.degrees).astype("float32"), name="T")
+    T = fg.transition(digits.graph, dtype="float32")
     M = fg.Polynomial(T, [5, 4, 3, 2, 1]) - 0.02 * (fg.Ones(A.shape) - A)
     begin = time.perf_counter()
     svd = fg.fsvd(M, 32, seed=0)

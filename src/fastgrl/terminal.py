@@ -215,7 +215,7 @@ def graph_facts(found: Reading) -> dict[str, Any]:
         "largest_component": int(np.bincount(labels).max()),
         "degrees": _figures(neighbours),
         "weighted": graph.weights is not None,
-        "weights": None if graph.weights is None else _figures(graph.weights),
+        "weights": None if graph.weights is None else _figures(graph.edge_weights()),
         "directed": graph.directed,
         "layout": dict(found.layout),
         "ids_sample": [str(item) for item in graph.node_ids[:10]],

@@ -14,9 +14,11 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import breadth_first_order
 
 from fastgrl.checks import Array
+from fastgrl.datasets.unpickle import refused_name
 from fastgrl.errors import InputError
 
-# collections.defaultdict(list); what follows a q is the number under which the object is remembered.
+_NAMES = {("collections", "defaultdict"), ("__builtin__", "list")}
+# That is defaultdict(list); what follows a q is the number under which the object is remembered.
 _BEGINNING = re.compile(
     rb"\x80\x02ccollections\ndefaultdict\n(?:q.)?c__builtin__\nlist\n(?:q.)?\x85(?:q.)?R(?:q.)?", re.DOTALL
 )
@@ -46,7 +48,13 @@ def read_adjacency(data: bytes, *, file: str) -> tuple[Array, Array]:
     opcodes = np.frombuffer(data, np.uint8)[at]
     tokens = opcodes.tobytes().translate(_TOKENS)
     if not _GRAMMAR.fullmatch(tokens) or at[-1] != len(data) - 1:
-        raise InputError(f"{file} is not a pickled dict of lists of numbers: refused")
+        name = refused_name(data, admitted=_NAMES)
+        why = (
+            f"asks for {name}, which no dataset needs"
+            if name
+            else "is not a pickled dict of lists of numbers"
+        )
+        raise InputError(f"{file} {why}: refused")
     marks = np.frombuffer(tokens, np.uint8)
     place = np.flatnonzero(marks == ord("i"))
     # Four bytes from any place on; by the grammar at least as many follow each opcode of a number.

@@ -17,7 +17,7 @@ import math
 import pickle
 import pickletools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -107,10 +107,15 @@ def _end_of_string(data: bytes, at: int, width: int) -> int:
 
 
 def _complaint(data: bytes, at: int) -> str:
-    name = next((name for name in _names(data) if tuple(name) not in _STAND_INS), None)
+    name = refused_name(data, admitted=_STAND_INS)
     if name is not None:
-        return f"asks for {shown('.'.join(name))}, which no dataset needs"
+        return f"asks for {name}, which no dataset needs"
     return f"holds what no dataset needs at byte {at} ({shown(data[at : at + 1])})"
+
+
+def refused_name(data: bytes, *, admitted: Container[tuple[str, ...]]) -> str | None:
+    """The first name that a pickle asks for without being admitted to it, for a message."""
+    return next((shown(".".join(name)) for name in _names(data) if name not in admitted), None)
 
 
 def _names(data: bytes) -> Iterator[tuple[str, ...]]:
