@@ -343,7 +343,6 @@ def test_a_run_that_is_stopped_says_so_in_one_line(sent, code):
     with subprocess.Popen([*PROGRAM, "inspect", "-"], stdin=-1, stdout=-1, stderr=-1) as process:
         threading.Thread(target=feed, args=[process.stdin], daemon=True).start()
         assert taken.wait(30)
-        time.sleep(0.5)  # now it has read all there is, and waits for more
         begin = time.monotonic()
         process.send_signal(sent)
         try:
@@ -354,6 +353,22 @@ def test_a_run_that_is_stopped_says_so_in_one_line(sent, code):
     assert time.monotonic() - begin < 2
     assert out == b""
     assert err in (b"error: interrupted\n", b"error: terminated\n")
+
+
+def test_an_interrupt_during_the_first_imports_is_answered_too():
+    program = """
+import builtins
+from fastgrl.__main__ import main
+whole = builtins.__import__
+def interrupted(name, *rest):
+    if name == "fastgrl.cli":
+        raise KeyboardInterrupt
+    return whole(name, *rest)
+builtins.__import__ = interrupted
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "error: interrupted\n")
 
 
 def test_the_demonstration_writes_what_can_be_read_again(tmp_path, capsys):

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 import fastgrl as fg
 
@@ -56,11 +60,31 @@ OPTIONAL = [
 
 
 def test_the_public_names_are_the_reviewed_list():
-    exported = {
-        name for name, value in vars(fg).items() if not name.startswith("_") and not inspect.ismodule(value)
-    }
-    assert exported == set(PUBLIC)
+    assert set(fg.__all__) == set(PUBLIC) == {name for name in dir(fg) if is_public(name)}
     assert len(PUBLIC) <= 35
+
+
+def is_public(name: str) -> bool:
+    plumbing = {"TYPE_CHECKING", "Any", "ModuleType", "import_module"}
+    return not (name.startswith("_") or name in plumbing or inspect.ismodule(getattr(fg, name)))
+
+
+def test_type_checkers_see_the_public_names():
+    source = Path(fg.__file__).read_text(encoding="utf-8")
+    assert set(re.findall(r"import (\w+) as \1\n", source)) == set(PUBLIC)
+
+
+@pytest.mark.parametrize("first", ["import fastgrl.fsvd", "import fastgrl.certificates", "import fastgrl"])
+def test_a_function_is_not_hidden_by_the_module_of_its_name(first):
+    program = (
+        f"{first}; import fastgrl; from fastgrl import fsvd; print(fastgrl.fsvd is fsvd, callable(fsvd))"
+    )
+    assert in_a_new_process(program).split() == ["True", "True"]
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'grpah'"):
+        fg.__getattr__("grpah")
 
 
 def test_every_public_name_is_documented():
@@ -78,7 +102,8 @@ def in_a_new_process(program: str) -> str:
 
 
 def test_importing_imports_no_optional_package():
-    loaded = in_a_new_process("import fastgrl, sys; print(*sys.modules)").split()
+    program = "import fastgrl, sys; from fastgrl import *; print(*sys.modules)"
+    loaded = in_a_new_process(program).split()
     assert not {name.split(".")[0] for name in loaded} & set(OPTIONAL)
 
 

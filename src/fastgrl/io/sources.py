@@ -52,8 +52,10 @@ class Source:
     def read(self, size: int) -> bytes:
         """The next bytes, fewer only at the end."""
         parts: list[bytes] = []
+        # read() would go on reading a pipe inside C, where Ctrl-C waits for more data to come.
+        some = getattr(self.stream, "read1", self.stream.read)
         with reading_errors(self.name, self.compression):
-            while size > 0 and (part := self.stream.read(size)):
+            while size > 0 and (part := some(size)):
                 parts.append(part)
                 size -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
