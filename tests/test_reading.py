@@ -335,6 +335,16 @@ def test_a_header_that_lies_about_its_size_asks_for_no_memory(tmp_path):
             fg.read_graph(tmp_path / "edges.npy")
 
 
+@pytest.mark.parametrize(
+    "size_line", [b"3 3 999999999", b"999999999 999999999 1", b"-3 3 1", b"3 3", b"3 4 1"]
+)
+def test_a_matrix_market_file_cannot_promise_more_than_it_holds(tmp_path, size_line):
+    path = tmp_path / "graph.mtx"
+    path.write_bytes(b"%%MatrixMarket matrix coordinate pattern general\n% note\n" + size_line + b"\n1 2\n")
+    with pytest.raises(InputError, match=r"graph\.mtx"):
+        fg.read_graph(path)
+
+
 def test_plain_and_compiled_scanners_find_the_same_last_record():
     compiled = text.compiled_module()
     dialect = {

@@ -417,7 +417,7 @@ ROWS = st.lists(st.lists(st.integers(0, 2**31 - 1) | st.integers(0, 300), max_si
 
 
 @settings(deadline=None)
-@given(ROWS, st.sampled_from([None, 7, 70_000]), st.sampled_from([1, 2, 5, 16, 1 << 14]))
+@given(ROWS, st.sampled_from([None, 7, 70_000]), st.sampled_from([1, 2, 5, 16, 1 << 15]))
 def test_adjacency_lists_come_back_as_they_were(rows, memo, window):
     data = whole(lists(dict(enumerate(rows)), memo))
     with pytest.MonkeyPatch.context() as patch:

@@ -11,7 +11,6 @@ import re
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.csgraph import breadth_first_order
 
 from fastgrl.checks import Array
 from fastgrl.datasets.unpickle import refused_name
@@ -32,7 +31,7 @@ _MASKS = np.zeros(256, np.uint32)
 _MASKS[list(b"KMJ")] = 0xFF, 0xFFFF, 0xFFFFFFFF
 # Batches of: a key, a new list, and its one number to append or its several to extend it with.
 _GRAMMAR = re.compile(rb"(?:\((?:i\]p?+(?:ia|\(i++e)?+)++u)*+\.")
-# Small enough for its arrays to stay in the cache, and to be allocated without asking the system for pages.
+# Few enough bytes for the arrays of a window to stay in the cache and to be allocated cheaply.
 _WINDOW = 1 << 14
 
 
@@ -44,7 +43,7 @@ def read_adjacency(data: bytes, *, file: str) -> tuple[Array, Array]:
     (array([0, 0], dtype=int32), array([0, 5], dtype=int32))
     """
     beginning = _BEGINNING.match(data)
-    at = np.empty(0, np.int64) if beginning is None else _opcodes(data, beginning.end())
+    at = np.empty(0, np.int32) if beginning is None else _opcodes(data, beginning.end())
     opcodes = np.frombuffer(data, np.uint8)[at]
     tokens = opcodes.tobytes().translate(_TOKENS)
     if not _GRAMMAR.fullmatch(tokens) or at[-1] != len(data) - 1:
@@ -69,6 +68,9 @@ def _opcodes(data: bytes, begin: int) -> Array:
     Each opcode tells where the next one begins. That is a graph over the bytes, and the opcodes are what a
     search reaches from the first one: a compiled call for each window instead of a step for each opcode.
     """
+    # Not at the top: it takes a tenth of a second to import.
+    from scipy.sparse.csgraph import breadth_first_order
+
     lengths = np.frombuffer(data.translate(_LENGTHS), np.uint8)
     places, ones = np.arange(_WINDOW + 2, dtype=np.int32), np.ones(_WINDOW + 1)
     found: list[Array] = []
@@ -79,10 +81,10 @@ def _opcodes(data: bytes, begin: int) -> Array:
         steps = sp.csr_array((ones[: n + 1], following, places[: n + 2]), shape=(n + 1, n + 1))
         reached = breadth_first_order(steps, 0, return_predecessors=False)
         if reached[-1] < n:
-            return np.concatenate([*found, reached + np.int64(begin)])
-        found.append(reached[:-1] + np.int64(begin))
+            return np.concatenate([*found, reached + np.int32(begin)])
+        found.append(reached[:-1] + np.int32(begin))
         begin = int(found[-1][-1] + window[reached[-2]])
-    return np.concatenate([np.empty(0, np.int64), *found])
+    return np.concatenate([np.empty(0, np.int32), *found])
 
 
 def _ends(numbers: Array, is_key: Array, file: str) -> tuple[Array, Array]:

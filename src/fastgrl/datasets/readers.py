@@ -127,15 +127,24 @@ def _graph_of_lists(content: Content, num_nodes: int) -> Graph:
 
 def _stacked(upper: Rows, lower: Rows, numbers: Array, order: Array) -> sp.csr_array:
     """`upper`, and below it row i of `lower` as row `numbers[i]`, which `order` sorts; others are zero."""
-    lengths = np.zeros(numbers[order[-1]] + 2, np.int64)
+    lengths = np.zeros(numbers[order[-1]] + 2, np.int32)
     lengths[1 : upper.shape[0] + 1] = np.diff(upper.indptr)
     below = np.diff(lower.indptr)[order]
     lengths[numbers[order] + 1] = below
-    entries = np.repeat(lower.indptr[order] - np.cumsum(below) + below, below) + np.arange(len(lower.indices))
-    indices = np.concatenate([upper.indices, lower.indices[entries]])
-    values = np.concatenate([upper.values, lower.values[entries]]).astype(np.float32, copy=False)
-    indptr = np.cumsum(lengths, dtype=upper.indptr.dtype)
-    return sp.csr_array((values, indices, indptr), shape=(len(lengths) - 1, upper.shape[1]))
+    entries = np.arange(len(lower.indices), dtype=np.int32)
+    entries += np.repeat(lower.indptr[order] - np.cumsum(below, dtype=np.int32) + below, below)
+    indices = _joined(upper.indices, lower.indices, entries, np.int32)
+    values = _joined(upper.values, lower.values, entries, np.float32)
+    shape = (len(lengths) - 1, upper.shape[1])
+    return sp.csr_array((values, indices, np.cumsum(lengths, dtype=np.int32)), shape=shape)
+
+
+def _joined(upper: Array, lower: Array, entries: Array, dtype: Any) -> Array:
+    """`upper`, then `lower[entries]`, with few arrays in between: new memory costs more than copying."""
+    joined = np.empty(len(upper) + len(lower), dtype)
+    joined[: len(upper)] = upper
+    joined[len(upper) :] = lower[entries]
+    return joined
 
 
 def _links(info: DatasetInfo, contents: Contents) -> LinkDataset:
