@@ -223,6 +223,9 @@ REFUSED = {
     "repeated id": (lambda: fg.Graph.from_codes([0], [1], node_ids=["a", "a"]), ArgumentError, "same id"),
     "lengths": (lambda: fg.Graph.from_codes([0], [1, 1]), ShapeError, "1 sources and 2 targets"),
     "not square": (lambda: fg.Graph.from_scipy(np.ones((2, 3))), ShapeError, "2×3"),
+    "no edges at all": (lambda: fg.Graph.from_edges(None), ArgumentError, "pairs of ids"),
+    "numbers for pairs": (lambda: fg.Graph.from_edges([1, 2]), ArgumentError, "item 0"),
+    "array as an id": (lambda: fg.Graph.from_edges([(np.ones(2), 3)]), InputError, "not an id"),
     "asymmetric": (
         lambda: fg.Graph.from_scipy(np.array([[0, 1], [0, 0]]), directed=False),
         InputError,
@@ -264,6 +267,12 @@ def test_the_constructor_checks_rows_from_outside_in_full(changed):
     fg.Graph(**parts())
     with pytest.raises(fg.FastgrlError):
         fg.Graph(**parts(**changed))
+
+
+def test_repeated_entries_of_a_matrix_are_repeats_not_weights():
+    ones = sp.coo_array((np.ones(3), ([0, 0, 1], [1, 1, 0])), shape=(2, 2))
+    graph = fg.Graph.from_scipy(ones, directed=True)
+    assert (graph.weights, graph.repeats, graph.num_edges) == (None, 1, 2)
 
 
 def test_an_empty_graph_is_a_graph():

@@ -167,6 +167,21 @@ ACCEPTED = {
     "header by name": (b"weight,target,source\n2,b,a\n", {}, [("a", "b")], [2.0]),
     "header by content": (b"x,y\n1,2\n2,3\n", {}, [("1", "2"), ("2", "3")], None),
     "snake case header": (b"user_id,friend_id\nann,bob\n", {}, [("ann", "bob")], None),
+    "numbered names are ids": (
+        b"node1,node2\nnode3,node4\n",
+        {},
+        [("node1", "node2"), ("node3", "node4")],
+        None,
+    ),
+    "names seen again are ids": (
+        b"left\tright\nright\tleft\nleft\tup\n",
+        {},
+        [("left", "right"), ("left", "up")],
+        None,
+    ),
+    "u and v above numbers": (b"u,v\n0,1\n1,2\n", {}, [("0", "1"), ("1", "2")], None),
+    "i, j and weight": (b"i,j,weight\n1,2,0.5\n", {}, [("1", "2")], [0.5]),
+    "decimal comma, no header": (b"a;b;0,5\nb;c;1,25\n", {}, [("a", "b"), ("b", "c")], [0.5, 1.25]),
     "no header": (b"ann,bob\nbob,eve\n", {}, [("ann", "bob"), ("bob", "eve")], None),
     "letters are ids": (b"u,v\nv,w\n", {}, [("u", "v"), ("v", "w")], None),
     "header forced": (b"ann,bob\nbob,eve\n", {"header": True}, [("bob", "eve")], None),
@@ -206,6 +221,12 @@ REFUSED = {
     "after a quote": (b'a,b\n"b"x,c\n', {}, "line 2, column 1: more follows"),
     "nul": (b"a,b\nb\0,c\n", {}, "line 2, column 1: a NUL"),
     "not utf-8": (b"a,b\n\xe9,c\n", {}, "line 2, column 1: not UTF-8"),
+    "maybe a comment after blanks": (b"a,b\n #b,c\n", {}, "line 2 begins with #"),
+    "digit as delimiter": (b"152\n", {"delimiter": "5"}, "delimiter must be"),
+    "comment as delimiter": (b"a;b\n", {"delimiter": ";", "comment": ";"}, "delimiter must be"),
+    "codec for no text": (b"a,b\n", {"encoding": "hex"}, "not known"),
+    "number for a delimiter": (b"a,b\n", {"delimiter": 5}, "delimiter must be text"),
+    "number for columns": (b"a,b\n", {"columns": 5}, "columns must be"),
     "maybe a comment": (b"a,b\n#b,c\n", {}, "line 2 begins with #"),
     "no such column": (b"source,target,wieght\na,b,1\n", {"weight": "weight"}, "did you mean 'wieght'"),
     "name without header": (b"1,2,3\n", {"weight": "w"}, "no header"),
@@ -343,6 +364,81 @@ def test_a_matrix_market_file_cannot_promise_more_than_it_holds(tmp_path, size_l
     path.write_bytes(b"%%MatrixMarket matrix coordinate pattern general\n% note\n" + size_line + b"\n1 2\n")
     with pytest.raises(InputError, match=r"graph\.mtx"):
         fg.read_graph(path)
+
+
+MARKET = b"%%MatrixMarket matrix coordinate "
+MATRICES = {
+    "pattern": (b"pattern symmetric\n3 3 2\n2 1\n% note\n3 3\n", {}, [(0, 1), (2, 2)], None, 0),
+    "real": (b"real general\n\n3 3 2\n1 2 .5\n2 1 .5\n", {}, [(0, 1)], [0.5], 0),
+    "directed": (b"integer general\n3 3 1\n1 2 4\n", {"directed": True}, [(0, 1)], [4.0], 0),
+    "repeats": (b"pattern general\n2 2 4\n1 2\n1 2\n2 1\n2 1\n", {}, [(0, 1)], None, 2),
+}
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_matrix_market_entries_are_edges(tmp_path, name, engine):
+    body, options, pairs, weights, repeats = MATRICES[name]
+    (tmp_path / "graph.mtx").write_bytes(MARKET + body)
+    graph = read(tmp_path / "graph.mtx", **options).graph
+    assert list(map(tuple, graph.edge_codes().tolist())) == pairs
+    assert (None if graph.weights is None else graph.edge_weights().tolist()) == weights
+    assert graph.repeats == repeats
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"integer general\n3 3 1\n1 2 0.5\n",
+        b"pattern general\n3 3 1\n1 2 5\n",
+        b"real general\n3 3 1\n1 2 3 4\n",
+        b"real general\n3 3 1\n1 4 1\n",
+        b"real general\n3 3 1\n0 1 1\n",
+        b"real general\n3 3 1\n1 x 1\n",
+        b"real general\n3 3 2\n1 2 1\n",
+        b"complex general\n3 3 1\n1 2 1 1\n",
+        b"real skew-symmetric\n3 3 1\n2 1 1\n",
+    ],
+)
+def test_matrix_market_entries_that_do_not_fit_are_refused(tmp_path, body):
+    (tmp_path / "graph.mtx").write_bytes(MARKET + body)
+    with pytest.raises(InputError, match=r"graph\.mtx"):
+        fg.read_graph(tmp_path / "graph.mtx")
+
+
+def test_an_archive_that_unpacks_to_a_thousand_times_its_size_is_refused(tmp_path):
+    path = tmp_path / "graph.npz"
+    np.savez_compressed(path, indices=np.zeros(20_000_000, np.int64))
+    with pytest.raises(InputError, match="would unpack to"):
+        fg.read_graph(path)
+
+
+def test_options_that_a_format_cannot_honour_are_refused(tmp_path):
+    np.save(tmp_path / "edges.npy", np.array([[0, 1]]))
+    sp.save_npz(tmp_path / "graph.npz", sp.csr_array(np.ones((2, 2))))
+    for options in ({"weight": "w"}, {"columns": "1,2"}, {"delimiter": ","}, {"header": True}):
+        for name in ("edges.npy", "graph.npz"):
+            with pytest.raises(InputError, match="cannot be chosen"):
+                fg.read_graph(tmp_path / name, **options)
+    with pytest.raises(ArgumentError, match="once"):
+        fg.read_graph("-", nodes="-")
+
+
+def test_integers_that_a_float_cannot_tell_apart_are_refused(tmp_path):
+    for dtype, largest in ((np.float16, 2**11), (np.float32, 2**24), (np.float64, 2**53)):
+        np.save(tmp_path / "edges.npy", np.array([[largest, 1]], dtype))
+        with pytest.raises(InputError, match="not an integer id"):
+            fg.read_graph(tmp_path / "edges.npy")
+        np.save(tmp_path / "edges.npy", np.array([[largest - 1, 1]], dtype))
+        assert fg.read_graph(tmp_path / "edges.npy").node_ids.tolist() == [largest - 1, 1]
+
+
+def test_two_parquet_columns_of_one_name_are_refused(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", reason="Parquet needs the extra [io]")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet needs the extra [io]")
+    table = pyarrow.Table.from_arrays([pyarrow.array([1, 2]), pyarrow.array([3, 4])], names=["a", "a"])
+    parquet.write_table(table, tmp_path / "edges.parquet")
+    with pytest.raises(InputError, match="several columns called 'a'"):
+        fg.read_graph(tmp_path / "edges.parquet")
 
 
 def test_plain_and_compiled_scanners_find_the_same_last_record():

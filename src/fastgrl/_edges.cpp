@@ -429,8 +429,10 @@ class Scanner {
 
     void record() {
         if (comment_line()) return;
-        if (dialect_.ask_about_hash && *p_ == '#') return fail(kHash, 0, p_, line_end() - p_);
         const char *start = p_;
+        skip_blanks();
+        if (dialect_.ask_about_hash && p_ < end_ && *p_ == '#') return fail(kHash, 0, p_, line_end() - p_);
+        p_ = start;
         const int64_t line = lines;
         if (!dialect_.delimiter) skip_blanks();
         Pending pair[2];

@@ -15,7 +15,7 @@ from fastgrl.assembly import Rows, assemble
 from fastgrl.checks import Array, finite_array, integer, shown, size
 from fastgrl.errors import ArgumentError, DtypeError, InputError, NotFiniteError, ShapeError, UnknownIdError
 from fastgrl.ids import Encoded, IdIndex, as_ids, distinct_ids, encode, iterable_of_pairs
-from fastgrl.kernels import CSR, csr_from_scipy
+from fastgrl.kernels import CSR, checked_coordinates, csr_from_scipy
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -41,6 +41,9 @@ class Graph:
     repeats: int = 0
 
     def __post_init__(self) -> None:
+        arrays = {name: np.asarray(getattr(self, name)) for name in ("indptr", "indices")}
+        weights = None if self.weights is None else finite_array(self.weights, "weights", ndim=1)
+        self.__dict__.update(arrays, weights=weights, node_ids=as_ids(self.node_ids, "node_ids"))
         _check_rows(self)
         self.__dict__.update(_read_only_fields(self.indptr, self.indices, self.weights, self.node_ids))
 
@@ -121,7 +124,7 @@ class Graph:
         sparse: Any = matrix if sp.issparse(matrix) else sp.csr_array(finite_array(matrix, "matrix", ndim=2))
         if sparse.ndim != 2 or sparse.shape[0] != sparse.shape[1]:
             raise ShapeError(f"an adjacency matrix is square, got {size(sparse.shape)}")
-        csr = csr_from_scipy(sparse)
+        csr = csr_from_scipy(_with_repeats(sparse))
         n = csr.shape[0]
         ids = np.arange(n) if node_ids is None else _one_id_each(as_ids(node_ids, "node_ids"), n)
         weights = None if csr.values is None else csr.values.astype(np.float64)
@@ -394,6 +397,19 @@ def _loop_repeats(u: Array, v: Array, n: int) -> int:
     return len(loops) - int(np.count_nonzero(np.bincount(loops, minlength=n))) if len(loops) else 0
 
 
+def _with_repeats(matrix: Any) -> Any:
+    """Coordinates as rows with every entry, where SciPy would add up repeated ones and so make weights."""
+    if matrix.format in ("csr", "csc"):
+        return matrix
+    entries = checked_coordinates(matrix)
+    order = np.argsort(entries.row, kind="stable")
+    indptr = np.zeros(matrix.shape[0] + 1, np.int64)
+    np.cumsum(np.bincount(entries.row, minlength=matrix.shape[0]), out=indptr[1:])
+    return sp.csr_array(
+        (entries.data[order], entries.col[order].astype(np.int64), indptr), shape=matrix.shape
+    )
+
+
 def _is_symmetric(graph: Graph) -> bool:
     csr = CSR(graph.indptr, graph.indices, graph.weights, (graph.num_nodes,) * 2, None)
     return csr.transposed is csr
@@ -423,6 +439,6 @@ def _check_rows(graph: Graph) -> None:
     inner[csr.indptr[:-1][np.diff(csr.indptr) > 0]] = False
     if (np.diff(csr.indices, prepend=-1)[inner] <= 0).any():
         raise ShapeError("every row must be strictly increasing; from_codes sorts and merges")
-    _one_id_each(as_ids(graph.node_ids, "node_ids"), n)
+    _one_id_each(graph.node_ids, n)
     if not graph.directed and not _is_symmetric(graph):
         raise ShapeError("an undirected graph needs (v, u) for every (u, v), with the same weight")

@@ -71,8 +71,8 @@ def objects(items: list[Any]) -> Array:
 
 def _checked_objects(array: Array, what: str) -> Array:
     for position, item in enumerate(array):
-        if item is None or item != item:
-            raise InputError(f"{what}: item {position} is {item!r}, which is not an id")
+        if isinstance(item, np.ndarray) or item is None or item != item:
+            raise InputError(f"{what}: item {position} is {shown(item)}, which is not an id")
     return array
 
 
@@ -201,7 +201,9 @@ def iterable_of_pairs(edges: Iterable[Any]) -> tuple[Array, Array, list[Any] | N
                 f"edges must have two columns, got shape {table.shape}; weights go into weights="
             )
         return as_ids(table[:, 0], "edges"), as_ids(table[:, 1], "edges"), None
-    rows = [tuple(row) if not isinstance(row, str) else (row,) for row in edges]
+    if not np.iterable(edges):
+        raise ArgumentError(f"edges must be pairs of ids, got {shown(edges)}")
+    rows = [tuple(row) if np.iterable(row) and not isinstance(row, str) else (row,) for row in edges]
     lengths = {len(row) for row in rows}
     if lengths - {2} and lengths != {3}:
         bad = next(i for i, row in enumerate(rows) if len(row) != (2 if 2 in lengths else 3))

@@ -82,7 +82,7 @@ def csr_from_scipy(matrix: Any) -> CSR:
     Values that are all 1 are dropped: the kernel then reads a third to a half fewer bytes.
     """
     _check_structure(matrix)
-    rows = matrix.tocsr() if matrix.format in _COMPRESSED else _checked_coordinates(matrix).tocsr()
+    rows = matrix.tocsr() if matrix.format in _COMPRESSED else checked_coordinates(matrix).tocsr()
     values = native(rows.data[: rows.indptr[-1]])
     if values.dtype.kind not in "bui" and values.dtype not in FLOATS:
         raise DtypeError(f"a sparse matrix of {values.dtype} is not supported; use float32 or float64")
@@ -120,7 +120,7 @@ def _check_structure(matrix: Any) -> None:
     _check_range(matrix.indices[: indptr[-1]], minor, f"{what}: index")
 
 
-def _checked_coordinates(matrix: Any) -> Any:
+def checked_coordinates(matrix: Any) -> Any:
     """Any other format as coordinates within the shape."""
     what = f"the {size(matrix.shape)} {matrix.format} matrix"
     try:

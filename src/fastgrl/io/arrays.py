@@ -1,9 +1,8 @@
-"""Graphs in NPY, NPZ and MatrixMarket files. Nothing is unpickled, and every index is checked."""
+"""Graphs in NPY and NPZ files. Nothing is unpickled, and every index is checked."""
 
 from __future__ import annotations
 
 import io
-import re
 import zipfile
 import zlib
 from typing import Any
@@ -12,11 +11,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from fastgrl.checks import Array, native, shown, size
-from fastgrl.errors import FastgrlError, InputError
+from fastgrl.errors import ArgumentError, FastgrlError, InputError
 from fastgrl.graph import Graph
 
 # A few bytes can promise any number of rows, and memory would be asked for all of them.
 _MOST_NODES, _NODES_PER_ENTRY = 10_000_000, 100
+_MOST_UNPACKED, _UNPACKED_PER_BYTE = 1 << 26, 100
 _BAD_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError)
 
 
@@ -71,8 +71,9 @@ def _whole_numbers(name: str, ids: Array) -> Array:
         return ids
     if ids.dtype.kind != "f":
         raise InputError(f"{name} holds {ids.dtype} values; ids must be integers or text")
+    exact = 2.0 ** (np.finfo(ids.dtype).nmant + 1)  # beyond it two integers are one float
     with np.errstate(invalid="ignore"):
-        bad = ~np.isfinite(ids) | (ids != np.trunc(ids)) | (np.abs(ids) > 2.0**53)
+        bad = ~np.isfinite(ids) | (ids != np.trunc(ids)) | (np.abs(ids) >= exact)
     if bad.any():
         row, column = np.argwhere(bad)[0]
         raise InputError(
@@ -81,30 +82,40 @@ def _whole_numbers(name: str, ids: Array) -> Array:
     return ids.astype(np.int64)
 
 
-def graph_from_npz(name: str, file: Any, *, nodes: Any, directed: bool) -> tuple[Graph, str | None]:
+def graph_from_npz(name: str, file: Any, *, nodes: Any, directed: bool) -> tuple[Graph, tuple[str, ...]]:
     """A graph from a sparse matrix in an NPZ file, and what was odd about it."""
     try:
         with zipfile.ZipFile(file) as archive:
-            arrays = {
-                member.filename.removesuffix(".npy"): array_from_npy(
-                    f"{name}: {member.filename}", archive.read(member)
-                )
-                for member in archive.infolist()
-                if member.filename.removesuffix(".npy") in _KEYS
-            }
+            _refuse_bomb(name, archive, len(file.getbuffer()))
             found = [member.filename for member in archive.infolist()]
+            arrays = {
+                key: array_from_npy(f"{name}: {key}", archive.read(f"{key}.npy"))
+                for key in sorted(_KEYS & {member.removesuffix(".npy") for member in found})
+            }
     except FastgrlError:
         raise
     except _BAD_ZIP as error:
         raise InputError(f"{name}: not a whole NPZ file: {error}") from None
-    if "edges" in arrays:
-        return _graph_from_pairs(name, arrays["edges"], nodes, directed), None
-    ids = arrays.get("node_ids", nodes)
-    directed = bool(arrays["directed"].any()) if "directed" in arrays else directed
-    return graph_from_matrix(name, _sparse(name, arrays, found), node_ids=ids, directed=directed)
+    if "node_ids" in arrays and nodes is not None:
+        raise ArgumentError(f"{name} holds node ids of its own; leave the list of nodes out")
+    stored = arrays.get("directed", np.array(False))
+    if stored.size != 1 or stored.dtype != bool:
+        raise InputError(f"{name}: directed must be one boolean, got {stored.dtype} of shape {stored.shape}")
+    return graph_from_matrix(
+        name,
+        _sparse(name, arrays, found),
+        node_ids=arrays.get("node_ids", nodes),
+        directed=directed or bool(stored.item()),
+    )
 
 
-_KEYS = {"format", "shape", "indptr", "indices", "data", "row", "col", "edges", "node_ids", "directed"}
+def _refuse_bomb(name: str, archive: zipfile.ZipFile, packed: int) -> None:
+    unpacked = sum(member.file_size for member in archive.infolist())
+    if unpacked > _MOST_UNPACKED + _UNPACKED_PER_BYTE * packed:
+        raise InputError(f"{name}: {packed} bytes would unpack to {unpacked}; that cannot be a graph")
+
+
+_KEYS = {"format", "shape", "indptr", "indices", "data", "row", "col", "node_ids", "directed"}
 
 
 def _sparse(name: str, arrays: dict[str, Array], found: list[str]) -> Any:
@@ -142,6 +153,7 @@ def _filled(name: str, kind: str, arrays: dict[str, Array], shape: tuple[int, in
         raise InputError(
             f"{name}: data must be {len(index)} real numbers, got {data.dtype} of shape {data.shape}"
         )
+    data = data.astype(np.float64) if data.dtype.kind == "f" and data.dtype.itemsize not in (4, 8) else data
     if kind == "coo":
         if len(arrays["row"]) != len(arrays["col"]):
             raise InputError(f"{name}: row and col have different lengths")
@@ -155,7 +167,9 @@ def _filled(name: str, kind: str, arrays: dict[str, Array], shape: tuple[int, in
     return matrix
 
 
-def graph_from_matrix(name: str, matrix: Any, *, node_ids: Any, directed: bool) -> tuple[Graph, str | None]:
+def graph_from_matrix(
+    name: str, matrix: Any, *, node_ids: Any, directed: bool
+) -> tuple[Graph, tuple[str, ...]]:
     """A graph from an adjacency matrix; if not symmetric, of undirected edges unless told otherwise."""
     if matrix.shape[0] != matrix.shape[1]:
         raise InputError(f"{name}: an adjacency matrix is square, this one is {size(matrix.shape)}")
@@ -170,49 +184,13 @@ def graph_from_matrix(name: str, matrix: Any, *, node_ids: Any, directed: bool) 
     if graph.num_edges == 0:
         raise InputError(f"{name} is empty: it has no edges")
     if directed or not graph.directed:
-        return graph, None
+        return graph, ()
     codes = graph.edge_codes()
     both = Graph.from_codes(codes[:, 0], codes[:, 1], weights=graph.weights, node_ids=graph.node_ids)
-    return (
-        both,
-        "the matrix is not symmetric: its entries were read as undirected edges; --directed keeps them",
-    )
+    return both, (_NOT_SYMMETRIC,)
 
 
-_BANNER = re.compile(
-    rb"%%MatrixMarket\s+matrix\s+coordinate\s+(real|integer|pattern)\s+(general|symmetric)\s*$", re.IGNORECASE
+_NOT_SYMMETRIC = (
+    "the matrix is not symmetric: its entries were read as undirected edges, and weights of opposite entries "
+    "added; --directed keeps directions"
 )
-
-
-def graph_from_matrix_market(
-    name: str, data: bytes, *, nodes: Any, directed: bool
-) -> tuple[Graph, str | None]:
-    """A graph from a MatrixMarket coordinate file, whose counts are checked before memory is asked for."""
-    banner, _, rest = data.partition(b"\n")
-    if not _BANNER.match(banner.rstrip()):
-        raise InputError(
-            f"{name}, line 1: {shown(banner.decode('latin-1'), 80)} is no graph: expected a "
-            "coordinate matrix, real, integer or pattern, general or symmetric"
-        )
-    line = 2
-    while rest.lstrip(b" \t\r")[:1] in (b"%", b"\n"):
-        rest = rest.partition(b"\n")[2]
-        line += 1
-    counts, _, body = rest.partition(b"\n")
-    numbers = counts.split()
-    if len(numbers) != 3 or not all(part.isdigit() and len(part) < 19 for part in numbers):
-        raise InputError(
-            f"{name}, line {line}: expected rows, columns and entries, got {shown(counts.decode('latin-1'))}"
-        )
-    lines = body.count(b"\n") + (not body.endswith(b"\n"))
-    if int(numbers[2]) > lines:
-        raise InputError(
-            f"{name}, line {line}: {int(numbers[2])} entries are promised, but {lines} lines follow"
-        )
-    from scipy.io import mmread  # slow to import, and seldom needed
-
-    try:
-        matrix = mmread(io.BytesIO(data), spmatrix=False)
-    except (ValueError, OverflowError, MemoryError, TypeError) as error:
-        raise InputError(f"{name}: not a whole MatrixMarket file: {error}") from None
-    return graph_from_matrix(name, matrix, node_ids=nodes, directed=directed)

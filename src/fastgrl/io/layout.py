@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from fastgrl.checks import shown
 from fastgrl.errors import ArgumentError, InputError
 from fastgrl.io.records import Dialect, Fault, Record, RecordError, Tokenizer, parsed_number
@@ -24,7 +26,7 @@ _PAIRS = [
     *("source target", "src dst", "src dest", "source destination", "origin destination", "from to"),
     *("head tail", "start end", "node1 node2", "id1 id2", "sender receiver", "follower followee"),
     *("subject object", "left right", "row col", "row column", "user1 user2", "person1 person2"),
-    *("nodea nodeb", "u v", "i j", "id1 id2", "vertex1 vertex2", "source sink", "parent child"),
+    *("nodea nodeb", "u v", "i j", "vertex1 vertex2", "source sink", "parent child"),
 ]
 _NODE_NAMES = {"id", "ids", "node", "nodes", "nodeid", "name", "label", "vertex", "user", "userid", "key"}
 _WEIGHTS = {"weight", "weights", "w", "wt", "edgeweight", "strength", "similarity"}
@@ -44,6 +46,18 @@ class Options:
     weight: Any = None
     unweighted: bool = False
     comment: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("delimiter", "comment"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise ArgumentError(f"{name} must be text, got {shown(value)}")
+
+    def refuse(self, kind: str, *names: str) -> None:
+        """Say that options were given which a format cannot honour."""
+        given = [name for name in names if getattr(self, name) is not None]
+        if given:
+            raise ArgumentError(f"{' and '.join(given)} cannot be chosen for {kind}; leave it out")
 
 
 @dataclass(frozen=True)
@@ -101,12 +115,14 @@ def layout_of(name: str, sample: str, options: Options, *, ending: str = "", nod
         )
     names = _header_of(records, options, nodes)
     body = records[names is not None :]
-    source, target, weight = (0, 0, -1) if nodes else _columns_of(name, names, columns, body, options)
+    source, target, weight = (
+        (0, 0, -1) if nodes else _columns_of(name, names, columns, options, body, delimiter)
+    )
     _refuse_arrows(name, body, target, columns)
     decimal = _decimal_of(body, weight, delimiter)
     dialect = Dialect(delimiter, columns, source, target, weight, True, comment, ask, decimal)
     begin, line = (records[0].end, _lines_before(sample, records[0].end)) if names else (0, 0)
-    unused = () if nodes else _unused_columns(names, columns, {source, target, weight}, options)
+    unused = () if nodes else unused_columns(names, columns, {source, target, weight}, options)
     return Layout(dialect, names, begin, line, unused)
 
 
@@ -118,7 +134,7 @@ def _comment_of(sample: str, comment: str | None) -> tuple[str, bool]:
     if comment is not None:
         if comment.lower() in ("", "none"):
             return "", False
-        if len(comment) != 1 or not comment.isascii() or comment.isalnum():
+        if len(comment) != 1 or not comment.isascii() or comment.isalnum() or comment in '"\n\r\t\0 ':
             raise ArgumentError(f"comment must be one sign such as '#', or 'none', got {shown(comment)}")
         return comment, comment != "#"
     first = sample.lstrip()[:1]
@@ -147,7 +163,8 @@ def _delimiter_of(sample: str, base: Dialect, wanted: str | None, ending: str, n
         delimiter = DELIMITERS.get(wanted.lower(), " ".join(wanted.split(" ")) if wanted != " " else "")
         if wanted == "\\t":
             delimiter = "\t"
-        if len(delimiter) > 1 or delimiter in ('"', "\n", "\r", "\0") or not delimiter.isascii():
+        wrong = delimiter in ('"', "\n", "\r", "\0") or not delimiter.isascii() or delimiter.isalnum()
+        if len(delimiter) > 1 or wrong or delimiter == base.comment != "":
             raise ArgumentError(
                 f"delimiter must be one ASCII sign or one of {', '.join(DELIMITERS)}, got {shown(wanted)}"
             )
@@ -206,25 +223,25 @@ def _plain(name: str) -> str:
 
 def _is_header(first: tuple[str, ...], rest: list[Record]) -> bool:
     names = [_plain(name) for name in first]
-    pairs = [pair.split() for pair in _PAIRS]
-    named = next((pair for pair in pairs if pair[0] in names and pair[1] in names), None)
-    if named and (len(named[0]) > 1 or not _seen(first, rest)):
-        return len(named[0]) > 1 or any(len(f) > 1 for record in rest for f in record.fields[:2])
+    named = next((set(pair.split()) for pair in _PAIRS if set(pair.split()) <= set(names)), None)
+    if {"source", "target"} <= set(first) or (named and not rest):  # what we write, and a table without rows
+        return True
     if not rest or any(_NUMBER.fullmatch(field) for field in first):
         return False
-    if any(name in _WEIGHTS for name in names[2:]):
-        return True
     same = [record.fields for record in rest if len(record.fields) == len(first)]
-    numeric = (
-        [all(_NUMBER.fullmatch(fields[i]) for fields in same) for i in range(len(first))] if same else []
-    )
-    if len(numeric) >= 2 and numeric[0] and numeric[1]:
+    numeric = [bool(same) and all(_NUMBER.fullmatch(fields[i]) for fields in same) for i in range(len(first))]
+    if all(numeric[:2]) or any(numeric[2:]) or any(name in _WEIGHTS for name in names[2:]):
         return True
-    return any(numeric[2:]) or (_sounds_like_ids(first[:2]) and not _seen(first, rest))
+    return bool(named or _sounds_like_ids(first[:2])) and not _may_be_ids(first, rest)
 
 
-def _seen(first: tuple[str, ...], rest: list[Record]) -> bool:
-    return any(_utf8(field) in first[:2] for record in rest for field in record.fields[:2])
+def _may_be_ids(first: tuple[str, ...], rest: list[Record]) -> bool:
+    """Whether names are used, or could be, as ids: `node1,node2` above `node3,node4` is an edge."""
+    ids = {_utf8(field) for record in rest for field in record.fields[:2]}
+    shapes = {re.sub(r"\d+", "0", name) for name in ids}
+    alike = any(re.sub(r"\d+", "0", name) in shapes for name in first[:2] if any(map(str.isdigit, name)))
+    letters = all(len(name) == 1 for name in first[:2]) and all(len(name) == 1 for name in ids)
+    return alike or letters or not ids.isdisjoint(first[:2])
 
 
 _ID_WORDS = re.compile(
@@ -245,16 +262,22 @@ def _names_a_node(first: tuple[str, ...], rest: list[Record]) -> bool:
 
 def choose_columns(name: str, names: tuple[str, ...], options: Options) -> tuple[int, int, int]:
     """Numbers (from 0) of the source, target and weight columns of a table with named columns."""
-    return _columns_of(name, names, len(names), [], options)
+    return _columns_of(name, names, len(names), options, [], "")
 
 
 def _columns_of(
-    name: str, names: tuple[str, ...] | None, columns: int, body: list[Record], options: Options
+    name: str,
+    names: tuple[str, ...] | None,
+    columns: int,
+    options: Options,
+    body: list[Record],
+    delimiter: str,
 ) -> tuple[int, int, int]:
     source, target = _named_pair(names)
     weight = None if options.weight is None else _column(name, "weight", options.weight, names, columns)
     if options.columns is not None:
-        parts = options.columns.split(",") if isinstance(options.columns, str) else list(options.columns)
+        given = options.columns
+        parts = given.split(",") if isinstance(given, str) else list(given) if np.iterable(given) else []
         if len(parts) not in (2, 3):
             raise ArgumentError(
                 f"columns must be SOURCE,TARGET or SOURCE,TARGET,WEIGHT, got {shown(options.columns)}"
@@ -266,7 +289,7 @@ def _columns_of(
     if options.unweighted:
         return source, target, -1
     if weight is None:
-        weight = _sniffed_weight(names, columns, body, {source, target})
+        weight = _sniffed_weight(names, columns, body, {source, target}, delimiter)
     elif weight in (source, target):
         raise ArgumentError(f"{name}: column {weight + 1} cannot be both an id and a weight")
     return source, target, weight
@@ -299,21 +322,26 @@ def _column(name: str, option: str, wanted: Any, names: tuple[str, ...] | None, 
     )
 
 
-def _sniffed_weight(names: tuple[str, ...] | None, columns: int, body: list[Record], ids: set[int]) -> int:
+def _sniffed_weight(
+    names: tuple[str, ...] | None, columns: int, body: list[Record], ids: set[int], delimiter: str
+) -> int:
     if names is not None:
         return next((i for i, n in enumerate(names) if i not in ids and _plain(n) in _WEIGHTS), -1)
     if columns != 3 or len(ids | {2}) != 3:
         return -1
-    values = [parsed_number(r.fields[2], ".") for r in body if len(r.fields) == 3]
+    texts = [record.fields[2] for record in body if len(record.fields) == 3]
+    decimal = _decimal_of(body, 2, delimiter)
+    values = [parsed_number(text, decimal) for text in texts]
     if not values or any(fault for _, fault in values):
         return -1
     times = all(value > _LATEST_WEIGHT and value == int(value) for value, _ in values)
     return -1 if times else 2
 
 
-def _unused_columns(
+def unused_columns(
     names: tuple[str, ...] | None, columns: int, used: set[int], options: Options
 ) -> tuple[str, ...]:
+    """A note about columns that hold something else."""
     spare = [i for i in range(columns) if i not in used]
     if not spare or options.unweighted or options.columns is not None or options.weight is not None:
         return ()

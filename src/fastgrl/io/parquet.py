@@ -10,18 +10,20 @@ from fastgrl.checks import Array, shown
 from fastgrl.errors import InputError, MissingExtraError
 from fastgrl.graph import Graph
 from fastgrl.ids import Encoded, as_ids, encode, first_appearance, objects
-from fastgrl.io.layout import Options, choose_columns
+from fastgrl.io.layout import Options, choose_columns, unused_columns
 
 
 def graph_from_parquet(
     name: str, file: Any, options: Options, *, nodes: Any, directed: bool
-) -> tuple[Graph, dict[str, str]]:
-    """A graph from two columns of a Parquet file (three with weights), and which columns they were."""
+) -> tuple[Graph, dict[str, str], tuple[str, ...]]:
+    """A graph from two columns of a Parquet file (three with weights), which they were, and what was odd."""
     table = _opened(name, file)
     names = tuple(table.schema_arrow.names)
     if len(names) < 2:
         raise InputError(f"{name} has {len(names)} column; an edge list needs two, source and target")
     source, target, weight = choose_columns(name, names, options)
+    if twice := [names[i] for i in (source, target, weight) if i >= 0 and names.count(names[i]) > 1]:
+        raise InputError(f"{name} has several columns called {shown(twice[0])}; rename them")
     if table.metadata.num_rows == 0:
         raise InputError(f"{name} is empty: it has no edges")
     ends = [_ids(name, names[i], _column(name, table, names[i])) for i in (source, target)]
@@ -35,7 +37,8 @@ def graph_from_parquet(
         "target": names[target],
         "weights": names[weight] if weight >= 0 else "none",
     }
-    return graph, {key: shown(value)[1:-1] for key, value in used.items()}
+    unused = unused_columns(names, len(names), {source, target, weight}, options)
+    return graph, {key: shown(value)[1:-1] for key, value in used.items()}, unused
 
 
 def ids_from_parquet(name: str, file: Any) -> Array:

@@ -15,8 +15,9 @@ from fastgrl.checks import Array, shown
 from fastgrl.errors import ArgumentError, FastgrlWarning, InputError
 from fastgrl.graph import Graph
 from fastgrl.ids import Encoded, IdIndex, as_ids, distinct_ids, objects
-from fastgrl.io.arrays import array_from_npy, graph_from_matrix_market, graph_from_npy, graph_from_npz
+from fastgrl.io.arrays import array_from_npy, graph_from_npy, graph_from_npz
 from fastgrl.io.layout import Options
+from fastgrl.io.matrix_market import graph_from_matrix_market
 from fastgrl.io.parquet import graph_from_parquet, ids_from_parquet
 from fastgrl.io.sources import Progress, Source, naming, opened
 from fastgrl.io.text import TextEdges, read_text
@@ -93,6 +94,8 @@ def _read(
 ) -> Reading:
     if options.unweighted and options.weight is not None:
         raise ArgumentError("weight and unweighted contradict each other; give one of them")
+    if isinstance(nodes, str) and source == nodes == "-":
+        raise ArgumentError("standard input can be read once: as edges or as nodes")
     with use_threads(n_threads):
         listed = None if nodes is None else read_nodes(nodes)
         with opened(source) as file:
@@ -195,7 +198,7 @@ def _among(job: _Job, edges: TextEdges) -> Encoded:
         others = f" and {len(missing) - 1} other ids" if len(missing) > 1 else ""
         raise InputError(
             f"{job.source.name} names {shown(missing[0])}{others} not among the {len(job.nodes)} "
-            "nodes listed; the list of nodes must hold all of them, or be left out"
+            f"nodes listed ({', '.join(map(shown, job.nodes[:2]))}, …); list all of them, or none"
         )
     return Encoded(numbers[edges.sources], numbers[edges.targets], job.nodes)
 
@@ -230,40 +233,47 @@ def _direction(job: _Job) -> dict[str, str]:
 
 def _from_parquet(job: _Job) -> Reading:
     file = job.source.path if job.source.path and not job.source.compression else io.BytesIO(job.all_bytes())
-    graph, columns = graph_from_parquet(
+    job.options.refuse("Parquet", "delimiter", "header", "comment")
+    graph, columns, notices = graph_from_parquet(
         job.source.name, file, job.options, nodes=job.nodes, directed=job.directed
     )
-    return _typed_reading(job, graph, "Parquet", columns, None)
+    return _typed_reading(job, graph, "Parquet", columns, notices)
 
 
 def _from_npy(job: _Job) -> Reading:
+    job.options.refuse("NPY", *_LAYOUT)
     graph = graph_from_npy(job.source.name, job.all_bytes(), nodes=job.nodes, directed=job.directed)
-    return _typed_reading(job, graph, "NPY array of edges", {}, None)
+    return _typed_reading(job, graph, "NPY array of edges", {}, ())
 
 
 def _from_npz(job: _Job) -> Reading:
+    job.options.refuse("NPZ", *_LAYOUT)
     data = io.BytesIO(job.all_bytes())
     graph, notice = graph_from_npz(job.source.name, data, nodes=job.nodes, directed=job.directed)
     return _typed_reading(job, graph, "NPZ sparse matrix", {}, notice)
 
 
+_LAYOUT = ("weight", "columns", "delimiter", "header", "comment")
+
+
 def _from_matrix_market(job: _Job) -> Reading:
+    job.options.refuse("MatrixMarket", *_LAYOUT)
     graph, notice = graph_from_matrix_market(
-        job.source.name, job.all_bytes(), nodes=job.nodes, directed=job.directed
+        job.source, job.all_bytes(), nodes=job.nodes, directed=job.directed
     )
     return _typed_reading(job, graph, "MatrixMarket", {}, notice)
 
 
 def _typed_reading(
-    job: _Job, graph: Graph, kind: str, columns: dict[str, str], notice: str | None
+    job: _Job, graph: Graph, kind: str, columns: dict[str, str], odd: tuple[str, ...]
 ) -> Reading:
     if job.options.unweighted and graph.weights is not None:
         graph = graph.with_edges(graph.edge_codes())
     weights = {"weights": "none" if graph.weights is None else columns.get("weights", "the stored values")}
     layout = {"format": kind} | columns | weights
     direction = {"direction": "directed" if graph.directed else "undirected"}
-    notices = ([notice] if notice else []) + _graph_notices(graph, graph.weights)
-    return Reading(graph, layout | direction, graph.num_edges + graph.repeats, tuple(notices))
+    notices = (*odd, *_graph_notices(graph, graph.weights))
+    return Reading(graph, layout | direction, graph.num_edges + graph.repeats, notices)
 
 
 _READERS: dict[str, Callable[[_Job], Reading]] = {

@@ -215,7 +215,10 @@ def parsed_number(text: str, decimal: str) -> tuple[float, Fault]:
 
 
 class PlainScanner:
-    """The compiled scanner's work in plain Python, with the same results."""
+    """The compiled scanner's work in plain Python, with the same results.
+
+    Of a record with two faults each may name another one.
+    """
 
     def __init__(self, **dialect: Any) -> None:
         self.dialect = Dialect(**dialect)

@@ -238,8 +238,9 @@ def decoded(source: Source, head: bytes, encoding: str | None) -> tuple[str, Cal
 def _encoding_of(name: str, head: bytes, encoding: str | None) -> tuple[str, int]:
     if encoding is not None:
         try:
+            " ".encode(encoding)  # refuses codecs that are not for text
             known = codecs.lookup(encoding).name
-        except LookupError:
+        except (LookupError, TypeError, ValueError):
             raise ArgumentError(
                 f"encoding {shown(encoding)} is not known; try utf-8, latin-1 or utf-16"
             ) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -58,6 +59,15 @@ def read_text(
         raise InputError(f"{source.name} is empty: it has no {'ids' if nodes else 'edges'}, only a header")
     ids, sources, targets, weights = work.joined()
     return TextEdges(ids, sources, targets, weights, layout, encoding, work.comments, work.trimmed)
+
+
+def scan_body(source: Source, body: bytes, layout: Layout) -> tuple[list[str], Array, Array, Array | None]:
+    """Ids, sources, targets and weights of a text in memory whose layout is known."""
+    work = _Work(source, layout, io.BytesIO(body).read, None)
+    work.run(b"")
+    if not work.parts:
+        raise InputError(f"{source.name} is empty: it has no edges")
+    return work.joined()
 
 
 def _inner_ending(name: str) -> str:

@@ -93,10 +93,10 @@ def write_graph(graph: Graph, path: StrPath, *, nodes: StrPath | None = None, fo
     else:
         if nodes is None:
             _refuse_lost_nodes(graph, path)
-        contents = {path: _table(_edge_columns(graph), ending)}
+        contents = {path: _id_table(_edge_columns(graph), ending)}
     if nodes is not None:
         ids = storable(graph.node_ids, "id")
-        contents[nodes] = _table({"id": ids}, _ending(nodes, TABLE_ENDINGS))
+        contents[nodes] = _id_table({"id": ids}, _ending(nodes, TABLE_ENDINGS))
     _write(contents, force=force)
 
 
@@ -111,6 +111,12 @@ def _embedding_contents(ending: str, ids: Array, array: Array, column_prefix: st
     return [_table(columns, ending)]
 
 
+def _refuse_unreadable(ids: Array) -> None:
+    for item in ids if ids.dtype.kind == "O" else ():
+        if isinstance(item, str) and (not item or "\0" in item):
+            raise ArgumentError(f"the id {shown(item)} cannot be read back from text; write .parquet")
+
+
 def _write(contents: Mapping[StrPath, Content], *, force: bool) -> None:
     check_output(*contents, force=force)
     with whole_files(*contents) as files:
@@ -123,6 +129,14 @@ def _ending(path: StrPath, allowed: tuple[str, ...]) -> str:
     if ending not in allowed:
         raise ArgumentError(f"{named(path)} must end in one of {' '.join(allowed)}, which says the format")
     return ending
+
+
+def _id_table(columns: Columns, ending: str) -> Content:
+    """A table whose columns of text are ids, which a reader of edge lists must take back."""
+    if ending != ".parquet":
+        for column in columns.values():
+            _refuse_unreadable(column)
+    return _table(columns, ending)
 
 
 def _table(columns: Columns, ending: str) -> Content:
