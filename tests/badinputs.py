@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import importlib
 import io
 import json
 import os
+import pkgutil
 import shlex
 import shutil
 import signal
@@ -183,9 +185,12 @@ class Server:
 def _serve() -> None:
     import scipy.sparse.csgraph  # noqa: F401
 
-    import fastgrl.datasets
-    import fastgrl.io  # noqa: F401
+    import fastgrl
     from fastgrl.cli import run
+
+    # All of it: a child without privileges may not be able to read the package.
+    for module in pkgutil.walk_packages(fastgrl.__path__, "fastgrl."):
+        importlib.import_module(module.name)
 
     with contextlib.redirect_stderr(io.StringIO()):
         run(["estimate"])  # makes typer import what it imports late
