@@ -68,7 +68,7 @@ def _opcodes(data: bytes, begin: int) -> Array:
     Each opcode tells where the next one begins. That is a graph over the bytes, and the opcodes are what a
     search reaches from the first one: a compiled call for each window instead of a step for each opcode.
     """
-    # Not at the top: it takes a tenth of a second to import.
+    # Not at the top: it takes longer to import than everything else here.
     from scipy.sparse.csgraph import breadth_first_order
 
     lengths = np.frombuffer(data.translate(_LENGTHS), np.uint8)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fastgrl.checks import Array, shown
+from fastgrl.checks import Array, shown, size
 from fastgrl.datasets.adjacency import read_adjacency
 from fastgrl.datasets.cache import (
     Content,
@@ -25,11 +25,12 @@ from fastgrl.datasets.cache import (
 from fastgrl.datasets.catalogue import DatasetInfo, describe
 from fastgrl.datasets.records import Dataset, LinkDataset, NodeDataset, stratified_split
 from fastgrl.datasets.unpickle import Rows, unpickle
-from fastgrl.errors import ArgumentError, InputError
+from fastgrl.errors import ArgumentError, InputError, ShapeError
 from fastgrl.graph import Graph
 
 Contents = dict[str, Content]
 
+_PARTS = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
 _VALIDATION = 500
 _NEIGHBOURS = 5
 
@@ -83,21 +84,23 @@ def _check_counts(info: DatasetInfo, dataset: Dataset) -> None:
 
 
 def _planetoid(info: DatasetInfo, contents: Contents) -> NodeDataset:
-    files = {name.removeprefix(f"ind.{info.name}."): content for name, content in contents.items()}
-    ally, ty, y = (_pickled(files[part], np.ndarray) for part in ("ally", "ty", "y"))
-    allx, tx = (_pickled(files[part], Rows) for part in ("allx", "tx"))
-    test = _numbers(files["test.index"])
+    # Each file is let go once it is read, so that the next arrays find room: new memory is what costs most.
+    files = {part: contents.pop(f"ind.{info.name}.{part}") for part in _PARTS}
+    del files["x"]  # the first rows of allx
+    ally, ty, y = (_pickled(files.pop(part), np.ndarray) for part in ("ally", "ty", "y"))
+    index = files.pop("test.index")
+    test = _numbers(index)
     order = np.argsort(test)
     known, num_nodes = len(ally), int(test[order[-1]]) + 1
-    fits = known == allx.shape[0] <= test[order[0]] and len(test) == len(ty) == tx.shape[0]
-    if not fits or allx.shape[1] != tx.shape[1] or (np.diff(test[order]) == 0).any():
-        raise InputError(f"{files['test.index'].path} does not fit the features and classes beside it")
+    if test[order[0]] < known or len(test) != len(ty) or (np.diff(test[order]) == 0).any():
+        raise InputError(f"{index.path} does not fit the classes beside it")
     classes = np.full(num_nodes, -1)
     classes[:known], classes[test] = ally.argmax(axis=1), ty.argmax(axis=1)
+    X = _stacked(_pickled(files.pop("allx"), Rows), _pickled(files.pop("tx"), Rows), test, order)
     return NodeDataset(
         name=info.name,
-        graph=_graph_of_lists(files["graph"], num_nodes),
-        X=_stacked(allx, tx, test, order),
+        graph=_graph_of_lists(files.pop("graph"), num_nodes),
+        X=X,
         y=classes,
         train=np.arange(len(y)),
         validation=np.arange(len(y), len(y) + _VALIDATION),
@@ -127,6 +130,12 @@ def _graph_of_lists(content: Content, num_nodes: int) -> Graph:
 
 def _stacked(upper: Rows, lower: Rows, numbers: Array, order: Array) -> sp.csr_array:
     """`upper`, and below it row i of `lower` as row `numbers[i]`, which `order` sorts; others are zero."""
+    if (
+        upper.shape[1] != lower.shape[1]
+        or lower.shape[0] != len(numbers)
+        or upper.shape[0] > numbers[order[0]]
+    ):
+        raise ShapeError(f"{size(upper.shape)} features do not fit above {size(lower.shape)}")
     lengths = np.zeros(numbers[order[-1]] + 2, np.int32)
     lengths[1 : upper.shape[0] + 1] = np.diff(upper.indptr)
     below = np.diff(lower.indptr)[order]
