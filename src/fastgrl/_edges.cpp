@@ -19,6 +19,7 @@
 #include <deque>
 #include <optional>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -575,16 +576,27 @@ size_t last_record_end(Scanner &scanner, nb::object buffer) {
     return end;
 }
 
-Token whole_token(const IdTable &ids, size_t code) {
-    const char *text = ids.text(code);
-    Token token{text, uint32_t(ids.length(code)), false, 0};
-    if (token.length > 9 || (*text == '0' && token.length > 1)) return token;
+Token canonical_token(const char *text, uint32_t length) {
+    Token token{text, length, false, 0};
+    if (token.length == 0 || token.length > 9 || (*text == '0' && token.length > 1)) return token;
     for (uint32_t i = 0; i < token.length; ++i) {
         if (text[i] < '0' || text[i] > '9') return token;
         token.number = 10 * token.number + uint32_t(text[i] - '0');
     }
     token.canonical = true;
     return token;
+}
+
+Token whole_token(const IdTable &ids, size_t code) { return canonical_token(ids.text(code), uint32_t(ids.length(code))); }
+
+nb::list all_texts(const IdTable &ids) {
+    nb::list texts = nb::steal<nb::list>(PyList_New(Py_ssize_t(ids.size())));
+    for (size_t code = 0; code < ids.size(); ++code) {
+        PyObject *text = PyUnicode_DecodeUTF8(ids.text(code), Py_ssize_t(ids.length(code)), nullptr);
+        if (!text) throw nb::python_error();
+        PyList_SET_ITEM(texts.ptr(), Py_ssize_t(code), text);
+    }
+    return texts;
 }
 
 // Which of the tables holds the id that appears next; `parts.size()` at the end.
@@ -630,15 +642,35 @@ nb::tuple merge_ids(nb::list scanners) {
         if (parts.size() > 1) merge_into(merged, parts, numbers);
     }
     const IdTable &all = parts.size() == 1 ? parts[0]->ids : merged;
-    nb::list texts = nb::steal<nb::list>(PyList_New(Py_ssize_t(all.size())));
-    for (size_t code = 0; code < all.size(); ++code) {
-        PyObject *text = PyUnicode_DecodeUTF8(all.text(code), Py_ssize_t(all.length(code)), nullptr);
-        if (!text) throw nb::python_error();
-        PyList_SET_ITEM(texts.ptr(), Py_ssize_t(code), text);
-    }
+    nb::list texts = all_texts(all);
     nb::list maps;
     for (auto &map : numbers) maps.append(as_array(std::move(map)));
     return nb::make_tuple(texts, maps);
+}
+
+// The number of each text of a column, given as Arrow gives it: text i is bytes offsets[i] .. offsets[i+1]-1.
+nb::object number_texts(IdTable &ids, In<int64_t> offsets, In<uint8_t> bytes) {
+    constexpr size_t kAtOnce = 64;
+    const size_t count = offsets.shape(0) ? offsets.shape(0) - 1 : 0;
+    const char *data = reinterpret_cast<const char *>(bytes.data()), *end = data + bytes.shape(0);
+    std::vector<int32_t> numbers(count);
+    Token tokens[kAtOnce];
+    IdTable::Place places[kAtOnce];
+    nb::gil_scoped_release release;
+    for (size_t first = 0; first < count; first += kAtOnce) {
+        const size_t size = std::min(kAtOnce, count - first);
+        for (size_t i = 0; i < size; ++i) {
+            const int64_t a = offsets.data()[first + i], b = offsets.data()[first + i + 1];
+            tokens[i] = canonical_token(data + a, uint32_t(b - a));
+            places[i] = ids.place(tokens[i], end);
+        }
+        for (size_t i = 0; i < size; ++i) {
+            numbers[first + i] = ids.number(tokens[i], places[i], int64_t(first + i));
+            if (numbers[first + i] < 0) throw std::invalid_argument("an id is not UTF-8, or there are more than 2^31");
+        }
+    }
+    nb::gil_scoped_acquire acquire;
+    return as_array(std::move(numbers));
 }
 
 // ---- pairs → rows
@@ -731,6 +763,10 @@ void define_edges(nb::module_ &m) {
         .def("scan", &scan)
         .def("last_record_end", &last_record_end);
     m.def("merge_ids", &merge_ids);
+    nb::class_<IdTable>(m, "IdTable")
+        .def(nb::init<>())
+        .def("number", &number_texts, nb::arg().noconvert(), nb::arg().noconvert())
+        .def("texts", &all_texts);
     m.def("count_buckets", &count_buckets, nb::arg().noconvert(), nb::arg().noconvert(), nb::arg(), nb::arg(), nb::arg(),
           nb::arg(), nb::arg().noconvert());
     m.def("scatter_edges", &scatter_edges, nb::arg().noconvert(), nb::arg().noconvert(), nb::arg().none().noconvert(),

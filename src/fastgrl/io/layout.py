@@ -32,7 +32,7 @@ _NODE_NAMES = {"id", "ids", "node", "nodes", "nodeid", "name", "label", "vertex"
 _WEIGHTS = {"weight", "weights", "w", "wt", "edgeweight", "strength", "similarity"}
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 LONGEST_RECORD = 1 << 26
-_ENOUGH = 1000  # records to learn the layout from
+_ENOUGH, _ENOUGH_TO_COMPARE = 400, 100  # records to learn the layout from, and to compare delimiters by
 _LATEST_WEIGHT = 1e8  # whole numbers above it are more likely times in seconds
 
 
@@ -141,11 +141,11 @@ def _comment_of(sample: str, comment: str | None) -> tuple[str, bool]:
     return (first, first != "#") if first and first in "#%" else ("", True)
 
 
-def _records(sample: str, dialect: Dialect) -> list[Record]:
+def _records(sample: str, dialect: Dialect, *, most: int = _ENOUGH) -> list[Record]:
     """The records up to the first that cannot be cut: the scanner will say what is wrong with it."""
     found: list[Record] = []
     with suppress(RecordError):
-        found.extend(itertools.islice(Tokenizer(sample, dialect), _ENOUGH))
+        found.extend(itertools.islice(Tokenizer(sample, dialect), most))
     return found
 
 
@@ -192,9 +192,8 @@ def _preferred(good: list[str], scores: dict[str, tuple[float, int]], preferred:
 
 def _consistency(sample: str, dialect: Dialect) -> tuple[float, int]:
     """The most common number of columns, if at least two, and the share of records that have it first."""
-    counts = Counter(
-        len(record.fields) for record in _records(sample, replace(dialect, ask_about_hash=False))
-    )
+    plain = replace(dialect, ask_about_hash=False)
+    counts = Counter(len(record.fields) for record in _records(sample, plain, most=_ENOUGH_TO_COMPARE))
     if not counts:
         return 0.0, 0
     columns, often = max(counts.items(), key=lambda item: (item[1], item[0]))

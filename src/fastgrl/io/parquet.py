@@ -11,6 +11,7 @@ from fastgrl.errors import InputError, MissingExtraError
 from fastgrl.graph import Graph
 from fastgrl.ids import Encoded, as_ids, encode, first_appearance, objects
 from fastgrl.io.layout import Options, choose_columns, unused_columns
+from fastgrl.kernels import compiled_module
 
 
 def graph_from_parquet(
@@ -29,9 +30,7 @@ def graph_from_parquet(
     ends = [_ids(name, names[i], _column(name, table, names[i])) for i in (source, target)]
     weights = None if weight < 0 else _weights(name, names[weight], _column(name, table, names[weight]))
     encoded = _encoded(ends[0], ends[1], nodes)
-    graph = Graph.from_codes(
-        encoded.sources, encoded.targets, weights=weights, node_ids=encoded.node_ids, directed=directed
-    )
+    graph = Graph._from_encoded(encoded, weights=weights, directed=directed)
     used = {
         "source": names[source],
         "target": names[target],
@@ -103,14 +102,31 @@ def _encoded(sources: Any, targets: Any, nodes: Any) -> Encoded:
     if isinstance(sources, np.ndarray) or isinstance(targets, np.ndarray) or nodes is not None:
         ends = [as_ids(e if isinstance(e, np.ndarray) else e.to_pylist(), "ids") for e in (sources, targets)]
         return encode(ends[0], ends[1], nodes=None if nodes is None else as_ids(nodes, "nodes"))
-    import pyarrow as pa
-
-    # Arrow finds the distinct texts; only those become Python objects.
-    both = pa.chunked_array([*sources.chunks, *targets.chunks]).combine_chunks().dictionary_encode()
-    texts, codes = both.dictionary.to_pylist(), both.indices.to_numpy()
-    rows = len(codes) // 2
-    order, numbers = first_appearance(np.stack([codes[:rows], codes[rows:]], axis=1).ravel())
+    texts, codes = _numbered(sources, targets)
+    order, numbers = first_appearance(codes.ravel())
     return Encoded(numbers[0::2], numbers[1::2], objects([texts[i] for i in order]))
+
+
+def _numbered(sources: Any, targets: Any) -> tuple[list[str], Array]:
+    """The distinct texts of two columns, and for each row the two numbers of its texts among them."""
+    compiled = compiled_module()
+    if compiled is None:
+        import pyarrow as pa
+
+        both = pa.chunked_array([*sources.chunks, *targets.chunks]).combine_chunks().dictionary_encode()
+        return both.dictionary.to_pylist(), both.indices.to_numpy().reshape(2, -1).T
+    table = compiled.IdTable()
+    columns = [
+        np.concatenate([table.number(*_buffers(c)) for c in side.chunks]) for side in (sources, targets)
+    ]
+    return table.texts(), np.stack(columns, axis=1)
+
+
+def _buffers(chunk: Any) -> tuple[Array, Array]:
+    """Offsets and bytes of an Arrow array of large strings, without copying them."""
+    _, offsets, data = chunk.buffers()
+    places = np.frombuffer(offsets, np.int64)[chunk.offset : chunk.offset + len(chunk) + 1]
+    return places, np.frombuffer(b"" if data is None else data, np.uint8)
 
 
 def _weights(name: str, column: str, values: Any) -> Array:
