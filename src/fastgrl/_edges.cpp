@@ -45,6 +45,17 @@ struct Token {
     uint32_t number;  // if canonical
 };
 
+Token canonical_token(const char *text, uint32_t length) {
+    Token token{text, length, false, 0};
+    if (token.length == 0 || token.length > 9 || (*text == '0' && token.length > 1)) return token;
+    for (uint32_t i = 0; i < token.length; ++i) {
+        if (text[i] < '0' || text[i] > '9') return token;
+        token.number = 10 * token.number + uint32_t(text[i] - '0');
+    }
+    token.canonical = true;
+    return token;
+}
+
 bool valid_utf8(const char *text, size_t length) {
     const unsigned char *p = reinterpret_cast<const unsigned char *>(text), *end = p + length;
     while (p < end) {
@@ -123,8 +134,7 @@ class IdTable {
         if (!token.canonical) return lookup(token, place, position);
         if (token.number >= direct_.size() && !widen(token.number)) return lookup(token, place, position);
         int32_t &code = direct_[token.number];
-        if (code == kNone) code = lookup(token, place.hash ? place : key_of(token, token.text + token.length), position);
-        return code;
+        return code == kNone ? code = append(token, position) : code;
     }
 
   private:
@@ -175,15 +185,20 @@ class IdTable {
     }
 
     int32_t insert(const Place &key, const Token &token, int64_t position, size_t at) {
-        if (size() >= size_t(INT32_MAX)) return kFull;
         if (!token.canonical && !valid_utf8(token.text, token.length)) return kNotText;
-        const int32_t code = static_cast<int32_t>(size());
+        const int32_t code = append(token, position);
+        if (code == kFull) return code;
+        slots_[at] = {key.low, key.high, code};
+        if (2 * ++hashed_count_ > slots_.size()) grow();
+        return code;
+    }
+
+    int32_t append(const Token &token, int64_t position) {
+        if (size() >= size_t(INT32_MAX)) return kFull;
         bytes_.insert(bytes_.end(), token.text, token.text + token.length);
         offsets_.push_back(bytes_.size());
         first_.push_back(position);
-        slots_[at] = {key.low, key.high, code};
-        if (2 * size() > slots_.size()) grow();
-        return code;
+        return static_cast<int32_t>(size() - 1);
     }
 
     void grow() {
@@ -200,7 +215,13 @@ class IdTable {
     // An array over all integers up to `number`, as long as it stays in proportion to the ids.
     bool widen(uint32_t number) {
         if (number >= std::max<size_t>(1 << 16, 16 * size())) return false;
+        const size_t before = direct_.size();
         direct_.resize(std::max<size_t>(1 << 16, 2 * size_t(number)), kNone);
+        for (size_t code = 0; code < size(); ++code) {  // those that were too far off until now
+            const Token token = canonical_token(text(code), uint32_t(length(code)));
+            if (token.canonical && token.number >= before && token.number < direct_.size())
+                direct_[token.number] = int32_t(code);
+        }
         return true;
     }
 
@@ -209,6 +230,7 @@ class IdTable {
     std::vector<char> bytes_;
     std::vector<uint64_t> offsets_;
     std::vector<int64_t> first_;
+    size_t hashed_count_ = 0;
     uint64_t seed_;
 };
 
@@ -428,7 +450,37 @@ class Scanner {
         return data;
     }
 
+    // The common record, two plain fields and a line end, in one pass; false, and nothing done, for any other.
+    bool plain_record() {
+        if (dialect_.columns != 2 || dialect_.source != 0 || dialect_.target != 1 || !dialect_.delimiter) return false;
+        const char *q = p_;
+        Token source, target;
+        if (!plain_token(q, source) || *q != dialect_.delimiter) return false;
+        if (!plain_token(++q, target) || *q != '\n') return false;
+        const int64_t position = position_ + (p_ - begin_);
+        pend(source, position, lines, 0);
+        pend(target, position + 1, lines, 1);
+        p_ = q + 1;
+        ++lines;
+        return true;
+    }
+
+    // Moves q to the stop after a field without quotes and without blanks or signs of comments at its ends.
+    bool plain_token(const char *&q, Token &token) const {
+        const char *start = q;
+        uint32_t number = 0;
+        while (q < end_ && *q >= '0' && *q <= '9') number = 10 * number + uint32_t(*q++ - '0');
+        const bool digits = q > start;
+        if (!digits && (q == end_ || blank(*q) || *q == '"' || *q == '#' || *q == dialect_.comment)) return false;
+        while (q < end_ && !stops_[static_cast<unsigned char>(*q)]) ++q, number = UINT32_MAX;
+        if (q == start || q == end_ || blank(q[-1])) return false;
+        const bool canonical = digits && number != UINT32_MAX && q - start <= 9 && (*start != '0' || q - start == 1);
+        token = {start, uint32_t(std::min<size_t>(size_t(q - start), UINT32_MAX)), canonical, canonical ? number : 0};
+        return true;
+    }
+
     void record() {
+        if (plain_record()) return resolve_full_batch();
         if (comment_line()) return;
         const char *start = p_;
         skip_blanks();
@@ -452,14 +504,26 @@ class Scanner {
         end_line();
         pair[0].position = position_ + (start - begin_);  // source before target, whatever the order of columns
         pair[1].position = pair[0].position + 1;
-        pending_.push_back(pair[0]);
-        pending_.push_back(dialect_.source == dialect_.target ? pair[0] : pair[1]);
+        const Pending &other = dialect_.source == dialect_.target ? pair[0] : pair[1];
+        pend(pair[0].token, pair[0].position, line, pair[0].column);
+        pend(other.token, other.position, line, other.column);
         if (dialect_.weight >= 0) weights.push_back(weight);
-        if (pending_.size() >= kBatch) {
-            Report kept = std::move(report);
-            resolve();
-            if (report.fault == kFine) report = std::move(kept);
-        }
+        resolve_full_batch();
+    }
+
+    void pend(const Token &token, int64_t position, int64_t line, int column) {
+        Pending &item = pending_[count_++];
+        item.token.text = token.text;
+        item.token.length = token.length;
+        item.token.canonical = token.canonical;
+        item.token.number = token.number;
+        item.position = position;
+        item.line = line;
+        item.column = column;
+    }
+
+    void resolve_full_batch() {
+        if (count_ == kBatch) resolve();
     }
 
     void at_line(int64_t line) { report.line = line; }
@@ -506,10 +570,9 @@ class Scanner {
     }
 
     void resolve() {
-        places_.clear();
-        for (const Pending &item : pending_) places_.push_back(ids.place(item.token, safe_end(item.token)));
+        for (size_t i = 0; i < count_; ++i) places_[i] = ids.place(pending_[i].token, safe_end(pending_[i].token));
         int32_t codes[2];
-        for (size_t i = 0; i < pending_.size(); ++i) {
+        for (size_t i = 0; i < count_; ++i) {
             const Pending &item = pending_[i];
             const int32_t code = codes[i % 2] = ids.number(item.token, places_[i], item.position);
             if (code < 0) {
@@ -519,7 +582,7 @@ class Scanner {
             }
             if (i % 2) { sources.push_back(codes[0]); targets.push_back(codes[1]); }
         }
-        pending_.clear();
+        count_ = 0;
         unescaped_.clear();
     }
 
@@ -534,8 +597,9 @@ class Scanner {
     bool stops_[256];
     const char *begin_ = nullptr, *p_ = nullptr, *end_ = nullptr;
     int64_t position_ = 0;
-    std::vector<Pending> pending_;
-    std::vector<IdTable::Place> places_;
+    size_t count_ = 0;
+    Pending pending_[kBatch];
+    IdTable::Place places_[kBatch];
     std::deque<std::string> unescaped_;
 };
 
@@ -574,17 +638,6 @@ size_t last_record_end(Scanner &scanner, nb::object buffer) {
     }
     PyBuffer_Release(&view);
     return end;
-}
-
-Token canonical_token(const char *text, uint32_t length) {
-    Token token{text, length, false, 0};
-    if (token.length == 0 || token.length > 9 || (*text == '0' && token.length > 1)) return token;
-    for (uint32_t i = 0; i < token.length; ++i) {
-        if (text[i] < '0' || text[i] > '9') return token;
-        token.number = 10 * token.number + uint32_t(text[i] - '0');
-    }
-    token.canonical = true;
-    return token;
 }
 
 Token whole_token(const IdTable &ids, size_t code) { return canonical_token(ids.text(code), uint32_t(ids.length(code))); }
