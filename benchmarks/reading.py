@@ -1,6 +1,6 @@
 """How fast a CSV of edges becomes a graph, beside polars, pandas, igraph and networkx, and in what memory.
 
-    python benchmarks/reading.py [--edges 10000000] [--quick]
+    python benchmarks/reading.py [--edges 10000000] [--quick] [--without-slow]
 
 Columns source and target, one node to ten edges, ids that are numbers or "user_" and a number. The edges
 are distinct, join any two nodes alike, and stand in random order, so that no cache helps to find an id.
@@ -279,9 +279,9 @@ def _mb(number: int) -> str:
     return f"{number / 1e6:9,.0f}"
 
 
-def measure(path: Path, expected: tuple[int, int]) -> list[Line]:
-    """Time and weigh every contender on one file, and print the table."""
-    runs = {name: run for name, run in TABLES[path.name].items() if run.available}
+def measure(path: Path, expected: tuple[int, int], *, slow: bool) -> list[Line]:
+    """Time and weigh the contenders on one file, those that take minutes if asked, and print the table."""
+    runs = {name: run for name, run in TABLES[path.name].items() if run.available and slow >= run.slow}
     print(f"\n{path.name}: {expected[1]:,} edges, {expected[0]:,} nodes, {path.stat().st_size / 1e6:,.1f} MB")
     print(f"{'':<33}{'seconds':>18}{'best /':>9}{'best /':>8} |{'peak MB':>9}{'imports':>9}{'above':>9}")
     print(f"{'':<33}{'best':>9}{'median':>9}{'parse':>9}{'ours':>8} |{'':>9}{'alone':>9}{'imports':>9}")
@@ -315,14 +315,14 @@ def print_summary(tables: dict[str, list[Line]]) -> None:
     )
 
 
-def run(num_edges: int) -> None:
+def run(num_edges: int, *, slow: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="fastgrl-reading-") as name:
         folder = Path(name)
         sizes = {"": make_files(folder, "", num_edges)}
         sizes["small-"] = make_files(folder, "small-", min(SMALL_EDGES, num_edges))
         pack(folder / "numbers.csv")
         tables = {
-            file: measure(folder / file, sizes["small-" if file.startswith("small-") else ""])
+            file: measure(folder / file, sizes["small-" if file.startswith("small-") else ""], slow=slow)
             for file in TABLES
         }
     print_summary(tables)
@@ -339,6 +339,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--edges", type=int, default=EDGES, help="edges of the large files (default 10⁷)")
     parser.add_argument("--quick", action="store_true", help="10⁶ edges")
+    parser.add_argument("--without-slow", action="store_true", help="leave out igraph, which takes minutes")
     parser.add_argument("--peak", nargs=3, help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -350,7 +351,7 @@ def main() -> None:
         print(own_peak(Path(path), name, call=what == "call"))
         return
     print(header(), versions(), sep="")
-    run(QUICK_EDGES if options.quick else options.edges)
+    run(QUICK_EDGES if options.quick else options.edges, slow=not options.without_slow)
 
 
 if __name__ == "__main__":
