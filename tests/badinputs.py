@@ -14,7 +14,11 @@ import importlib
 import io
 import json
 import os
+import pickle
 import pkgutil
+import random
+import re
+import resource
 import shlex
 import shutil
 import signal
@@ -88,28 +92,44 @@ class Outcome:
     rss_mb: float
 
 
+def arguments_of(case: Case) -> list[str]:
+    """The arguments of a case, as index.json has them."""
+    return shlex.split(case.command)[1:]
+
+
 def as_inspection(case: Case) -> list[str]:
     """The arguments of a case, with `embed … -o OUT` read as `inspect … --json`."""
-    _, verb, *rest = shlex.split(case.command)
+    verb, *rest = arguments_of(case)
     if verb == "embed":
         at = rest.index("-o")
         verb, rest = "inspect", [*rest[:at], *rest[at + 2 :]]
     return [verb, *rest, "--json"]
 
 
-def prepare(case: Case, home: Path) -> dict[str, str]:
-    """Copy the case's files below `home`, do its setup steps, and return what its placeholders stand for."""
+def prepare(case: Case, home: Path, model: Path | None = None) -> dict[str, str]:
+    """Copy the case's files below `home`, do its setup steps, and return what its placeholders stand for.
+
+    A case that needs a model gets a copy of the folder `model`.
+    """
     source = folder()
     assert source is not None
-    home.mkdir(mode=0o755)
+    home.mkdir()
     if (source / case.name).is_dir():
         shutil.copytree(source / case.name, home, dirs_exist_ok=True, symlinks=True)
+    if case.needs == "non-root":  # who must get there, and may write there
+        home.parent.chmod(0o755)
+        home.chmod(0o777)
     if case.lazy == "gzip_bomb_zeros":
         with gzip.open(home / "edges.csv.gz", "wb", compresslevel=9) as file:
             file.writelines(bytes(1 << 20) for _ in range(200))
+    if case.lazy == "big_graph":
+        (home / "edges.txt").write_text(big_graph())
+    if case.needs == "model":
+        assert model is not None
+        shutil.copytree(model, home / "model")
     # Names as seen from the case's own folder, where it is run.
     names = {key: os.path.relpath(path, case.name) for key, path in case.files.items()}
-    names |= {"dir": str(home), "out": "out.csv"}
+    names |= {"dir": str(home), "out": "out.csv", "model": "model"}
     for step, *arguments in case.setup:
         _set_up(step, [argument.format(**names) for argument in arguments], home)
     return names
@@ -126,8 +146,83 @@ def _set_up(step: str, arguments: list[str], home: Path) -> None:
             (home / name).symlink_to(target)
         case "chmod", [name, mode]:
             (home / name).chmod(int(mode, 8))
+        case "mutate", [damage]:
+            _damage(home / "model", damage)
         case _:
             raise ValueError(f"unknown setup step {step!r}")
+
+
+def big_graph(nodes: int = 6_000, edges: int = 24_000) -> str:
+    """An edge list that takes a second or two to embed."""
+    rng = random.Random(0)
+    return "".join(f"{rng.randrange(nodes)} {rng.randrange(nodes)}\n" for _ in range(edges))
+
+
+def small_graph(nodes: int = 40) -> str:
+    """A ring n0, n1, … with chords, for models."""
+    pairs = [(u, (u + step) % nodes) for u in range(nodes) for step in (1, 2, 5)]
+    return "source,target\n" + "".join(f"n{u},n{v}\n" for u, v in pairs)
+
+
+def _damage(model: Path, damage: str) -> None:
+    """Spoil a model folder in the way that a case names."""
+    if damage == "pickle_beside":
+        (model / "model.pkl").write_bytes(pickle.dumps(_Touch()))
+    elif damage.startswith("json_"):
+        for file in model.glob("*.json"):
+            file.write_text(_JSON_DAMAGE[damage](file.read_text()))
+    else:
+        [tensors] = model.glob("*.safetensors")
+        tensors.write_bytes(_damaged_tensors(tensors.read_bytes(), damage))
+
+
+class _Touch:
+    """Unpickled, it makes the file that must never appear."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (f'touch "${MARKER}"',)
+
+
+_JSON_DAMAGE = {
+    "json_truncated": lambda text: text[: len(text) // 2],
+    "json_numbers_changed": lambda text: re.sub(
+        r"(?<=[:\[,\s])(\d+)(?=[,\]\s}])", lambda number: str(int(number[1]) + 1), text
+    ),
+    "json_future_version": lambda text: re.sub(r'("[^"]*version[^"]*":\s*)("[^"]*"|\d+)', r"\g<1>999", text),
+}
+
+
+def _damaged_tensors(data: bytes, damage: str) -> bytes:
+    length = int.from_bytes(data[:8], "little")
+    header, body = json.loads(data[8 : 8 + length]), bytearray(data[8 + length :])
+    first, second, *_ = sorted(
+        (n for n in header if n != "__metadata__"), key=lambda n: header[n]["data_offsets"]
+    )
+    match damage:
+        case "tensors_truncated":
+            return data[: len(data) // 2]
+        case "header_length_huge":
+            return (2**63).to_bytes(8, "little") + data[8:]
+        case "header_not_json":
+            return data[:8] + b"{" * length + data[8 + length :]
+        case "offsets_overlap":
+            begin, end = header[second]["data_offsets"]
+            shared = header[first]["data_offsets"][0]
+            header[second]["data_offsets"] = [shared, shared + end - begin]
+        case "shape_transposed":
+            name = next(n for n in header if len(set(header[n].get("shape", ()))) == 2)
+            header[name]["shape"].reverse()
+        case "tensor_nan":
+            name = next(n for n in header if header[n].get("dtype", "").startswith("F"))
+            begin, end = header[name]["data_offsets"]
+            body[begin:end] = b"\xff" * (end - begin)
+        case "bit_flip":
+            body[len(body) // 2] ^= 1
+        case _:
+            raise ValueError(f"unknown damage {damage!r}")
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + bytes(body)
 
 
 def contents(home: Path) -> dict[str, bytes | str]:
@@ -152,8 +247,16 @@ class Server:
         command = [sys.executable, __file__, "--serve"]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def run(self, case: Case, home: Path, arguments: list[str], names: dict[str, str]) -> Outcome:
-        """Run `fastgrl ARGUMENTS` in `home` under the limits of the case."""
+    def run(
+        self,
+        case: Case,
+        home: Path,
+        arguments: list[str],
+        names: dict[str, str],
+        *,
+        stop_after: float | None = None,
+    ) -> Outcome:
+        """Run `fastgrl ARGUMENTS` in `home` under the limits of the case; send its signal when told to."""
         with tempfile.TemporaryDirectory() as streams:
             request = {
                 "arguments": [argument.format(**names) for argument in arguments],
@@ -165,6 +268,9 @@ class Server:
                 "closed_stdout": case.stdout == "closed",
                 "unprivileged": case.needs == "non-root" and os.geteuid() == 0,
                 "seconds": int(case.limits.get("seconds", 60)),
+                "file_bytes": case.limits.get("fsize"),
+                "signal": case.signal.get("name"),
+                "stop_after": stop_after,
             }
             answer = self._ask(request)
             stdout, stderr = ((Path(streams) / name).read_bytes().decode() for name in ("stdout", "stderr"))
@@ -200,6 +306,10 @@ def _serve() -> None:
         child = os.fork()
         if not child:
             _become(request)
+        if request["stop_after"] is not None:
+            time.sleep(request["stop_after"])
+            begin = time.monotonic()
+            os.kill(child, getattr(signal, request["signal"]))
         _, status, usage = os.wait4(child, 0)
         answer = {"exit": os.waitstatus_to_exitcode(status), "rss_mb": usage.ru_maxrss / 1024}
         print(json.dumps(answer | {"seconds": time.monotonic() - begin}), flush=True)
@@ -214,6 +324,8 @@ def _become(request: dict[str, Any]) -> None:
         os.environ.update(request["env"])
         tempfile.tempdir = None
         _redirect(request)
+        if request["file_bytes"] is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_bytes"],) * 2)
         if request["unprivileged"]:
             os.setgroups([])
             os.setgid(NOBODY)
@@ -242,13 +354,24 @@ def _redirect(request: dict[str, Any]) -> None:
         os.dup2(writer, 1)
 
 
+def fit_model(server: Server, home: Path) -> Path:
+    """A model of `small_graph` below `home`."""
+    home.mkdir()
+    (home / "edges.csv").write_text(small_graph())
+    case = Case("fit", "", "fastgrl link edges.csv -o model --rank 8", "OK")
+    outcome = server.run(case, home, arguments_of(case), {})
+    assert outcome.exit == 0, outcome.stderr
+    return home / "model"
+
+
 def _show(names: list[str]) -> None:
     server = Server()
     for case in cases():
         if case.name in names:
             with tempfile.TemporaryDirectory() as top:
                 home = Path(top) / case.name
-                outcome = server.run(case, home, as_inspection(case), prepare(case, home))
+                model = fit_model(server, Path(top) / "fitted") if case.needs == "model" else None
+                outcome = server.run(case, home, arguments_of(case), prepare(case, home, model))
             print(f"{case.name}: {case.command}\n  expected {sorted(case.allowed)} {case.says} {case.note}")
             print(f"  exit {outcome.exit}, {outcome.seconds:.2f} s, {outcome.rss_mb:.0f} MB")
             print(outcome.stdout + outcome.stderr)

@@ -1,12 +1,17 @@
 """Awkward and hostile inputs through the command line: what is right gets through, what is wrong is named.
 
-Where a case says `embed`, its input is read by `inspect`, which reads in the same way and writes nothing.
+Every edge list is embedded as its case says, and inspected, which reads in the same way and counts.
 """
 
 from __future__ import annotations
 
+import csv
 import json
+import math
 import re
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,17 +23,18 @@ from fastgrl.io import read
 
 # Cases whose point is a command that does not exist yet, by that command.
 WAITING = {
-    "embed": {
-        *("out_is_directory", "out_parent_is_file", "out_is_input", "out_name_too_long", "out_is_link"),
-        *("file_size_limit", "interrupt", "kill_9", "four_at_once"),
-    },
     "classify": {case.name for case in badinputs.cases() if case.category in ("labels", "features")},
-    "recommend": {case.name for case in badinputs.cases() if case.category == "model"},
 }
-READABLE = [case for case in badinputs.cases() if not any(case.name in names for names in WAITING.values())]
+PRESENT = [case for case in badinputs.cases() if not any(case.name in names for names in WAITING.values())]
+MODELS = [case for case in PRESENT if case.category == "model"]
+PROCESSES = {case.name: case for case in PRESENT if case.lazy == "big_graph"}
+SIMPLE = [case for case in PRESENT if case not in MODELS and case.name not in PROCESSES]
+# What is wrong with the place of an output is for a command that has one.
+READABLE = [case for case in SIMPLE if case.category != "output"]
+EMBEDDED = [case for case in SIMPLE if badinputs.arguments_of(case)[0] == "embed"]
 
-# No network: the surroundings are at fault, not the input.
-SURROUNDINGS = {"dataset_offline"}
+# No network, or no room on the disk: the surroundings are at fault, not the input.
+SURROUNDINGS = {"dataset_offline", "file_size_limit"}
 
 needs_folder = pytest.mark.skipif(
     badinputs.folder() is None, reason="the folder of awkward inputs is not beside the checkout"
@@ -42,9 +48,14 @@ def server() -> Iterator[Server]:
     running.close()
 
 
+@pytest.fixture(scope="module")
+def model(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return badinputs.fit_model(server, tmp_path_factory.mktemp("models") / "fitted")
+
+
 @needs_folder
 @pytest.mark.parametrize("case", READABLE, ids=lambda case: case.name)
-def test_every_awkward_input_gets_what_a_user_should_get(case: Case, server: Server, tmp_path: Path):
+def test_every_awkward_input_is_inspected_as_a_user_should_get_it(case: Case, server: Server, tmp_path: Path):
     home = tmp_path / case.name
     names = badinputs.prepare(case, home)
     before = badinputs.contents(home)
@@ -59,6 +70,49 @@ def test_every_awkward_input_gets_what_a_user_should_get(case: Case, server: Ser
         check_facts(case, outcome, home)
     if case.repeat_equal:
         assert server.run(case, home, badinputs.as_inspection(case), names).stdout == outcome.stdout
+
+
+@needs_folder
+@pytest.mark.parametrize("case", EMBEDDED, ids=lambda case: case.name)
+def test_every_awkward_edge_list_is_embedded_or_refused(case: Case, server: Server, tmp_path: Path):
+    # Folders of pytest are for their owner only.
+    home = Path(tempfile.mkdtemp()) / case.name if case.needs == "non-root" else tmp_path / case.name
+    names = badinputs.prepare(case, home)
+    before = badinputs.contents(home)
+    outcome = server.run(case, home, badinputs.arguments_of(case), names)
+    check_always(case, outcome)
+    after = badinputs.contents(home)
+    if outcome.exit:
+        check_clean_error(case, outcome)
+        assert after == before
+        return
+    check_success(case, outcome)
+    written = {"out.csv", "target.csv"} & {name for name in after if after[name] != before.get(name)}
+    assert {name: after[name] for name in after if name not in written} == {
+        name: before[name] for name in before if name not in written
+    }
+    if "{out}" in case.command:
+        check_embedding(home / "out.csv", case)
+    if case.repeat_equal:
+        first = (home / "out.csv").read_bytes()
+        (home / "out.csv").unlink()
+        assert server.run(case, home, badinputs.arguments_of(case), names).exit == 0
+        assert (home / "out.csv").read_bytes() == first
+
+
+@needs_folder
+@pytest.mark.parametrize("case", MODELS, ids=lambda case: case.name)
+def test_a_damaged_model_is_refused_and_a_sound_one_read(
+    case: Case, server: Server, model: Path, tmp_path: Path
+):
+    home = tmp_path / case.name
+    names = badinputs.prepare(case, home, model)
+    before = badinputs.contents(home)
+    outcome = server.run(case, home, badinputs.arguments_of(case), names)
+    check_always(case, outcome)
+    assert badinputs.contents(home) == before
+    assert not list(tmp_path.rglob("*_MARKER")), "code in the data was run"
+    (check_clean_error if outcome.exit else check_success)(case, outcome)
 
 
 def check_always(case: Case, outcome: Outcome) -> None:
@@ -100,13 +154,100 @@ def check_facts(case: Case, outcome: Outcome, home: Path) -> None:
         assert list(map(str, graph.node_ids)) == case.facts["ids"]
 
 
+def check_embedding(path: Path, case: Case) -> None:
+    """One row per node, ids as they were, every number finite, as many columns as the rank."""
+    csv.field_size_limit(1 << 24)
+    with path.open(newline="", encoding="utf-8") as file:
+        header, *rows = csv.reader(file)
+    rank = int(badinputs.arguments_of(case)[badinputs.arguments_of(case).index("--rank") + 1])
+    assert header == ["id", *(f"e{k}" for k in range(rank))]
+    assert all(len(row) == rank + 1 and all(math.isfinite(float(x)) for x in row[1:]) for row in rows)
+    if "nodes" in case.facts:
+        assert len(rows) == case.facts["nodes"]
+    if "ids" in case.facts:
+        assert [row[0] for row in rows] == case.facts["ids"]
+
+
+@pytest.fixture(scope="module")
+def lone_run(server: Server, tmp_path_factory: pytest.TempPathFactory) -> tuple[float, bytes]:
+    """How long embedding the large graph takes, and what it gives."""
+    case = PROCESSES["interrupt"]
+    home = tmp_path_factory.mktemp("lone") / case.name
+    names = badinputs.prepare(case, home)
+    outcome = server.run(case, home, badinputs.arguments_of(case), names)
+    assert outcome.exit == 0, outcome.stderr
+    return outcome.seconds, (home / "out.csv").read_bytes()
+
+
+@needs_folder
+def test_a_disk_that_fills_up_leaves_nothing_behind(server: Server, tmp_path: Path):
+    case = PROCESSES["file_size_limit"]
+    home = tmp_path / case.name
+    names = badinputs.prepare(case, home)
+    outcome = server.run(case, home, badinputs.arguments_of(case), names)
+    check_always(case, outcome)
+    check_clean_error(case, outcome)
+    assert set(badinputs.contents(home)) == {"edges.txt"}
+
+
+@needs_folder
+@pytest.mark.parametrize("moment", PROCESSES["interrupt"].signal["at"] if PROCESSES else [])
+def test_ctrl_c_is_answered_at_any_moment(moment, server: Server, lone_run, tmp_path: Path):
+    case, (seconds, whole) = PROCESSES["interrupt"], lone_run
+    home = tmp_path / case.name
+    names = badinputs.prepare(case, home)
+    outcome = server.run(case, home, badinputs.arguments_of(case), names, stop_after=moment * seconds)
+    assert outcome.seconds < 2
+    if outcome.exit == 0:  # this run was quicker than the first
+        assert (home / "out.csv").read_bytes() == whole
+        return
+    assert (outcome.exit, outcome.stdout, outcome.stderr) == (130, "", "error: interrupted\n")
+    assert set(badinputs.contents(home)) == {"edges.txt"}
+
+
+@needs_folder
+def test_a_kill_leaves_no_part_of_a_file_and_the_next_run_works(server: Server, lone_run, tmp_path: Path):
+    case, (seconds, whole) = PROCESSES["kill_9"], lone_run
+    home = tmp_path / case.name
+    names = badinputs.prepare(case, home)
+    for moment in case.signal["at"]:
+        server.run(case, home, badinputs.arguments_of(case), names, stop_after=moment * seconds)
+        left = badinputs.contents(home)
+        assert left.get("out.csv", whole) == whole
+        assert all(name.startswith(".fastgrl-") for name in set(left) - {"out.csv", "edges.txt"})
+    (home / "out.csv").unlink(missing_ok=True)
+    assert server.run(case, home, badinputs.arguments_of(case), names).exit == 0
+    assert (home / "out.csv").read_bytes() == whole
+
+
+@needs_folder
+def test_four_runs_at_once_write_one_whole_file(lone_run, tmp_path: Path):
+    case = PROCESSES["four_at_once"]
+    home = tmp_path / case.name
+    names = badinputs.prepare(case, home)
+    command = [sys.executable, "-m", "fastgrl", *(a.format(**names) for a in badinputs.arguments_of(case))]
+    running = [subprocess.Popen(command, cwd=home, stdout=-3, stderr=-1) for _ in range(case.parallel)]
+    errors = [process.communicate()[1].decode() for process in running]
+    # One that began when another had finished would find the file there, and say so.
+    assert all(code == 0 or "--force" in error for code, error in zip(codes(running), errors, strict=True))
+    assert 0 in codes(running)
+    assert (home / "out.csv").read_bytes() == lone_run[1]
+    assert set(badinputs.contents(home)) == {"edges.txt", "out.csv"}
+
+
+def codes(running: list[subprocess.Popen[bytes]]) -> list[int]:
+    return [process.returncode for process in running]
+
+
 @needs_folder
 def test_no_case_is_forgotten():
     names = [case.name for case in badinputs.cases()]
     waiting = set.union(*WAITING.values())
     assert waiting <= set(names)
-    assert {case.name for case in READABLE} | waiting == set(names)
-    assert len(READABLE) > 90
+    tested = {case.name for case in READABLE + EMBEDDED + MODELS} | set(PROCESSES)
+    assert tested == {case.name for case in PRESENT}
+    assert tested | waiting == set(names)
+    assert set(PROCESSES) == {"file_size_limit", "interrupt", "kill_9", "four_at_once"}
 
 
 @needs_folder

@@ -37,7 +37,7 @@ INSPECTED = {
 }
 WRONG_VALUES = [
     *(["--rank", "2.5"], ["--threads", "0"], ["--seed", "-1"], ["--seed", str(2**64)]),
-    *(["--dtype", "float16"], ["--max-memory", "lots"]),
+    *(["--dtype", "float16"], ["--max-memory", "lots"], ["--design", "wlak"]),
 ]
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
@@ -84,7 +84,7 @@ def test_a_pipe_gets_plain_text_with_everything_understood(friends):
         r"self loops +1",
         r"components +1, the largest of 4 nodes",
         r"first ids +'ann', 'bob', 'eve', 'Smith, J.'",
-        r"factorisation +rank 4 of the walk matrix",
+        r"factorisation +rank 4 of the logarithm of a diffusion",
     ):
         assert re.search(f"^  {line}", done.stdout, re.MULTILINE), line
 
@@ -110,8 +110,10 @@ def test_help_fits_a_screen_and_has_an_example(arguments, monkeypatch, capsys):
     assert run(arguments) == 0
     shown = capsys.readouterr().out
     assert len(shown.splitlines()) <= 26
-    assert "Example: fastgrl inspect" in shown
-    assert all(f" {verb} " in shown for verb in ("demo", "inspect", "estimate", "datasets"))
+    assert "Example: fastgrl link" in shown
+    verbs = "demo inspect embed link score recommend update estimate evaluate datasets"
+    listed = [line.split()[1] for line in shown.splitlines() if line.startswith("│ ")]
+    assert " ".join(listed).endswith(verbs)
 
 
 def test_version_names_kernel_blas_and_optional_parts(capsys):
@@ -141,7 +143,7 @@ def test_starting_imports_no_more_than_it_needs():
         (["datasets", "download", "digits"], {"name", "files"}),
         (["datasets", "verify"], {"datasets"}),
         (["datasets", "path"], {"path"}),
-        (["demo"], {"nodes", "edges", "singular_values", "captured_energy", "files", "seconds"}),
+        (["demo"], {"nodes", "edges", "singular_values", "captured_energy", "files", "seconds", "links"}),
     ],
 )
 def test_json_is_one_object_with_the_promised_keys(arguments, keys, friends, capsys):
@@ -200,9 +202,9 @@ def test_a_rank_may_equal_the_number_of_nodes_and_no_more(friends, capsys):
 
 def test_a_limit_on_memory_is_a_note_to_inspect_and_an_error_to_estimate(friends, capsys):
     assert run(["inspect", friends, "--max-memory", "1kB"]) == 0
-    assert capsys.readouterr().err.startswith("note: rank 4 needs about")
+    assert capsys.readouterr().err.startswith("note: log-diffusion of rank 4 needs about")
     assert run(["estimate", friends, "--max-memory", "1kB"]) == 1
-    assert capsys.readouterr().err.startswith("error: rank 4 needs about")
+    assert capsys.readouterr().err.startswith("error: log-diffusion of rank 4 needs about")
     assert run(["estimate", friends, "--max-memory", "1GB"]) == 0
 
 
@@ -377,7 +379,13 @@ def test_the_demonstration_writes_what_can_be_read_again(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "captured energy" in shown
     assert f"fastgrl inspect {folder}/digits.csv" in shown
-    assert sorted(path.name for path in folder.iterdir()) == ["digits-embedding.csv", "digits.csv"]
+    names = ["digits-embedding.csv", "digits-links", "digits.csv"]
+    assert sorted(path.name for path in folder.iterdir()) == names
+    assert re.search(r"ROC-AUC +9\d\.\d\d %", shown)
+    following = re.search(r"fastgrl (recommend \S+digits-links --node \d+)", shown)
+    assert following is not None
+    assert run(following[1].split()) == 0
+    assert "best missing links of" in capsys.readouterr().out
     graph = fastgrl.io.read(folder / "digits.csv").graph
     assert (graph.num_nodes, graph.num_edges) == (1797, 6309)
     assert np.loadtxt(folder / "digits-embedding.csv", delimiter=",", skiprows=1).shape == (1797, 33)
@@ -410,5 +418,5 @@ def test_every_common_option_is_offered_by_the_commands_that_read(verb, monkeypa
     assert run([verb, "--help"]) == 0
     shown = capsys.readouterr().out
     reading = "directed weight unweighted delimiter header no-header columns comment encoding nodes threads"
-    for option in (reading + " rank seed dtype max-memory json quiet no-progress debug").split():
+    for option in (reading + " rank design seed dtype max-memory json quiet no-progress debug").split():
         assert f"--{option}" in shown

@@ -1,19 +1,31 @@
 from __future__ import annotations
 
 import functools
+import gc
 import importlib
 import tracemalloc
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from graph_cases import collaborations
 from hypothesis import given
 from hypothesis import strategies as st
 
 import fastgrl as fg
-from fastgrl import estimate as module
+from fastgrl import costs, push, selection, spaces
+from fastgrl.diffusion import diffuse, log_matrix
 from fastgrl.errors import ArgumentError, DtypeError, UnavailableError
-from fastgrl.estimate import check_memory, estimate, format_bytes, largest_rank, parse_bytes
+from fastgrl.estimate import (
+    DEFAULT_RANKS,
+    check_memory,
+    estimate,
+    estimate_links,
+    format_bytes,
+    largest_rank,
+    parse_bytes,
+)
+from fastgrl.walks import degree_power, factorise
 
 fsvd_module = importlib.import_module("fastgrl.fsvd")  # the package has the function under this name
 
@@ -52,6 +64,102 @@ def test_work_is_what_a_run_allocates(method, dtype, num_nodes, rank):
     assert 0.8 < cost.work_bytes / measured < 1.25
 
 
+@pytest.mark.parametrize("design", ["walk", "degree-walk", "as-released"])
+def test_work_is_what_a_fit_of_walks_allocates(design):
+    graph = collaborations()
+    run = functools.partial(factorise, graph, design, rank=32, n_threads=1)
+    run(n_iter=1)
+    cost = estimate_links(graph, design=design)
+    assert 0.8 < cost.work_bytes / traced_peak(run) < 1.25
+    assert cost.fits == 1
+
+
+def test_work_is_what_a_shrunken_fit_allocates():
+    graph = collaborations()
+    M = degree_power(graph, power=0.4375)
+    measured = traced_peak(lambda: fg.fsvd(M, 128, n_threads=1))
+    assert 0.8 < estimate_links(graph, design="shrunken", rank=128).work_bytes / measured < 1.25
+
+
+def diffusion_case(*, directed=False, damping=0.85):
+    """A graph, and the mean length of the rows that forward push keeps of it."""
+    codes = collaborations().edge_codes()
+    both = np.concatenate([codes, codes[::3, ::-1]])
+    graph = fg.Graph.from_codes(*both.T, num_nodes=collaborations().num_nodes, directed=directed)
+    walker = push.Walker.of(graph, damping=damping)
+    sample = np.random.default_rng(0).choice(graph.num_nodes, 500, replace=False).astype(np.int32)
+    return graph, np.mean([side.rows(sample).num_stored for side in (walker, walker.backward)]) / 500
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_work_is_what_a_log_diffusion_allocates(directed):
+    graph, row_length = diffusion_case(directed=directed)
+    run = functools.partial(spaces.build_space, graph, rank=62, damping=0.85)
+    spaces.build_space(graph, rank=8, damping=0.5)
+    cost = estimate_links(graph, row_length=row_length, select=False)
+    assert 0.8 < cost.work_bytes / traced_peak(run) < 1.25
+
+
+def test_selection_holds_three_fits_and_makes_a_fourth():
+    graph, row_length = diffusion_case(damping=0.5)
+    build = functools.partial(spaces.build_space, graph, rank=62, damping=0.5)
+
+    def four():
+        kept = []
+        for _ in range(4):
+            kept.append(build())
+            gc.collect()
+        return kept
+
+    cost = estimate_links(graph, row_length=row_length)
+    assert 0.8 < cost.work_bytes / traced_peak(four) < 1.25
+    assert cost.fits == 1 + 2 * len(selection.DAMPINGS)
+
+
+def test_constants_are_those_of_the_fit():
+    assert (costs.LONGEST_ROW, costs.DIFFUSION_ROUNDS) == (push.KEEP, spaces.ROUNDS)
+    assert costs.DAMPINGS == selection.DAMPINGS
+
+
+def test_the_logarithm_has_no_more_entries_than_are_allowed_for():
+    graph, _ = diffusion_case()
+    rows = diffuse(graph, damping=0.85)
+    assert log_matrix(rows).num_stored <= costs.BOTH_DIRECTIONS * rows.left.num_stored
+
+
+@given(
+    st.sampled_from(sorted(DEFAULT_RANKS)),
+    st.integers(1, 10**7),
+    st.integers(0, 10**9),
+    st.booleans(),
+    st.booleans(),
+)
+def test_every_design_has_an_estimate_with_its_own_settings(design, num_nodes, num_stored, directed, select):
+    cost = estimate(num_nodes, num_stored, design=design, directed=directed, select=select)
+    assert cost.rank == min(DEFAULT_RANKS[design], num_nodes)
+    assert (cost.method, cost.n_iter) == {
+        "as-released": ("subspace", 20),
+        "log-diffusion": ("krylov", 4),
+    }.get(design, ("krylov", 8))
+    assert cost.fits == (9 if select and design == "log-diffusion" else 1)
+    figures = cost.as_dict(threads=2)
+    assert figures["peak_bytes"] == figures["graph_bytes"] + figures["work_bytes"]
+    assert figures["seconds"] >= 0
+    assert figures["passes"] >= figures["fits"] * cost.products
+    larger = estimate(num_nodes + 1, 2 * num_stored, design=design, directed=directed, select=select)
+    assert larger.peak_bytes >= cost.peak_bytes - narrower_panels(num_nodes)
+    assert larger.seconds(1) >= cost.seconds(1)
+
+
+@given(st.integers(2, 10**6), st.floats(0.1, 400), st.floats(0.1, 400), st.booleans())
+def test_longer_rows_and_selection_never_cost_less(num_nodes, one, other, directed):
+    shorter, longer = (min(length, num_nodes) for length in sorted((one, other)))
+    costs_of = functools.partial(estimate, num_nodes, 0, design="log-diffusion", directed=directed)
+    light, heavy = costs_of(row_length=shorter), costs_of(row_length=longer)
+    assert light.peak_bytes <= heavy.peak_bytes <= costs_of(row_length=longer, select=True).peak_bytes
+    assert light.seconds(1) <= heavy.seconds(1) <= costs_of(row_length=longer, select=True).seconds(1)
+
+
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("rank", [1, 7, 40, 200])
 def test_columns_and_products_are_those_of_a_run(method, rank):
@@ -83,7 +191,7 @@ def test_block_and_rounds_are_the_defaults_of_fsvd(method, rank, rounds):
 
 
 def test_panels_are_those_of_fsvd():
-    assert (module.PANEL_BYTES, module.PANEL_COLUMNS) == (
+    assert (costs.PANEL_BYTES, costs.PANEL_COLUMNS) == (
         fsvd_module._PANEL_BYTES,
         fsvd_module._PANEL_COLUMNS,
     )
@@ -97,6 +205,11 @@ def test_graph_bytes_are_those_of_its_arrays():
     assert estimate(n, stored, rank=8).graph_bytes == pattern + beside
     assert estimate(n, stored, rank=8, weighted=True).graph_bytes == pattern + weights + beside
     assert estimate(n, stored, rank=8, directed=True).graph_bytes == 2 * pattern + beside
+
+
+def narrower_panels(num_nodes, dtype=np.float32):
+    """What a larger graph may save: from a certain size on its panels are one step narrower."""
+    return costs.PRODUCT_PANELS * costs.PANEL_COLUMNS * num_nodes * np.dtype(dtype).itemsize
 
 
 @given(
@@ -115,7 +228,8 @@ def test_more_of_anything_never_costs_less(num_nodes, num_stored, rank, method, 
 
     base = figures(num_nodes, num_stored, rank)
     assert (figures(num_nodes, 2 * num_stored, rank) >= base).all()
-    assert (figures(num_nodes + 1, num_stored, min(rank + 1, num_nodes + 1)) >= base).all()
+    larger = figures(num_nodes + 1, num_stored, min(rank + 1, num_nodes + 1))
+    assert (larger >= base - [0, narrower_panels(num_nodes, dtype), 0, 0]).all()
 
 
 @given(st.integers(2, 10**7), st.integers(0, 10**9), st.integers(1, 200), st.floats(0.01, 2))
@@ -138,6 +252,22 @@ def test_a_run_above_the_limit_is_refused_with_a_quote():
         check_memory(cost, 10**9)
     with pytest.raises(UnavailableError, match=r"even rank 1 would need .*the graph alone takes 64 MB"):
         check_memory(cost, 10**6)
+
+
+def test_a_log_diffusion_above_the_limit_is_told_what_is_lighter():
+    cost = estimate(10**6, 10**7, design="log-diffusion", select=True)
+    plain = estimate(10**6, 10**7, design="log-diffusion")
+    with pytest.raises(
+        UnavailableError, match=r"log-diffusion of rank 64 needs .*; without selection .* would"
+    ):
+        check_memory(cost, plain.peak_bytes)
+    walks = estimate(10**6, 10**7, design="degree-walk")
+    with pytest.raises(UnavailableError, match='design "degree-walk" would need'):
+        check_memory(cost, walks.peak_bytes)
+    with pytest.raises(UnavailableError, match="even rank 1 would need"):
+        check_memory(cost, 10**6)
+    for limit in (plain.peak_bytes, walks.peak_bytes):
+        assert largest_rank(cost, limit) <= cost.rank
 
 
 @given(st.integers(1, 10**17))
@@ -172,6 +302,13 @@ def test_wrong_calls_are_named():
     for wrong in ({"window": 0}, {"method": "power"}, {"n_iter": -1}, {"block_size": 0}):
         with pytest.raises(ArgumentError, match=next(iter(wrong))):
             estimate(100, 500, rank=8, **wrong)
+    with pytest.raises(ArgumentError, match=r'design must be one of "log-diffusion", .* got'):
+        estimate(100, 500, design="deep\x1b[2J")
+    for length in (0, -1.0, 101, float("nan"), "many", True):
+        with pytest.raises(ArgumentError, match="row_length must be above 0 and at most 100"):
+            estimate(100, 500, design="log-diffusion", row_length=length)
+    with pytest.raises(ArgumentError, match="works in float32, not in float64"):
+        estimate(100, 500, design="log-diffusion", dtype=np.float64)
     with pytest.raises(DtypeError, match="float16"):
         estimate(100, 500, rank=8, dtype=np.float16)
     assert estimate(100, 500, rank=100).rank == 100

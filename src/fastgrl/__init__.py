@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from fastgrl.leaves import LowRank as LowRank
     from fastgrl.leaves import Matrix as Matrix
     from fastgrl.leaves import Ones as Ones
+    from fastgrl.link_prediction import LinkPredictor as LinkPredictor
+    from fastgrl.link_prediction import cross_validate as cross_validate
+    from fastgrl.link_prediction import embed as embed
+    from fastgrl.link_prediction import load as load
     from fastgrl.normalisations import renormalised as renormalised
     from fastgrl.normalisations import symmetric as symmetric
     from fastgrl.normalisations import transition as transition
@@ -46,6 +50,7 @@ _HOMES = {
     "io": ("read_graph",),
     "kernels": ("kernel_info",),
     "leaves": ("Diagonal", "Function", "Identity", "LowRank", "Matrix", "Ones"),
+    "link_prediction": ("LinkPredictor", "cross_validate", "embed", "load"),
     "normalisations": ("renormalised", "symmetric", "transition"),
     "operators": ("HStack", "Operator", "Polynomial", "VStack", "as_operator"),
 }

@@ -6,6 +6,7 @@
 // threads. Every entry of Y is one sum in CSR order whatever the ranges are, so threads never change a bit.
 
 #include "_edges.h"
+#include "_push.h"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -171,6 +172,7 @@ NB_MODULE(_kernels, m) {
     define<int64_t, double, double>(m);
     define<int64_t, float, double>(m);
     define_edges(m);
+    define_push(m);
     m.def("has_avx2", [] {
 #if HAVE_AVX2_VARIANT
         return bool(__builtin_cpu_supports("avx2")) && bool(__builtin_cpu_supports("fma"));

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import inspect as introspection
 import os
-import re
+import shlex
 import signal
 import sys
 import time
-import typing
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from fastgrl import terminal
-from fastgrl.errors import FastgrlError, UnavailableError
+from fastgrl import link_commands, link_reports, terminal
+from fastgrl.command_files import check_model, read_edges
+from fastgrl.errors import UnavailableError
+from fastgrl.options import Dtype, Edges, FitOptions, Force, PrintingOptions, ReadingOptions, Select, grouped
 
 if TYPE_CHECKING:
+    from fastgrl.datasets import NodeDataset
     from fastgrl.estimate import Estimate
     from fastgrl.graph import Graph
-    from fastgrl.io import Reading
 
-_LARGEST_SEED = 2**64 - 1
 _OPTIONAL = (
     *("pandas", "polars", "pyarrow", "narwhals", "zstandard", "networkx", "igraph", "matplotlib"),
     *("usearch", "dask", "torch", "torch_geometric", "jax", "tensorflow"),
@@ -34,135 +30,20 @@ _OPTIONAL = (
 
 app = typer.Typer(
     name="fastgrl",
-    epilog="Example: fastgrl inspect friends.csv --weight strength",
+    epilog="Example: fastgrl link friends.csv -o friends --weight strength",
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-def _whole(name: str, least: int, most: int | None = None) -> Callable[[str | int], int]:
-    """A parser of whole numbers whose error names the option and the value."""
-
-    def parse(given: str | int) -> int:
-        text = str(given)  # typer sends defaults through as well
-        value = int(text) if re.fullmatch(r"[+-]?[0-9]{1,40}", text) else None
-        if value is None or value < least or (most is not None and value > most):
-            limits = f"of at least {least}" if most is None else f"from {least} to {most}"
-            # Not an ArgumentError: typer would take a ValueError for its own and reword it.
-            raise FastgrlError(f"--{name} must be a whole number {limits}, got {terminal.quoted(text)}")
-        return value
-
-    return parse
-
-
-def _precision(text: str) -> str:
-    if text not in ("float32", "float64"):
-        raise FastgrlError(f"--dtype must be float32 or float64, got {terminal.quoted(text)}")
-    return text
-
-
-def _amount(text: str) -> int:
-    from fastgrl.estimate import parse_bytes
-
-    try:
-        return parse_bytes(text)
-    except ValueError as error:
-        raise FastgrlError(f"--max-memory: {error}") from None
-
-
-_reading = functools.partial(typer.Option, rich_help_panel="How the file is read", show_default=False)
-_fit = functools.partial(typer.Option, rich_help_panel="What would be fitted", show_default=False)
-_printing = functools.partial(typer.Option, rich_help_panel="What is printed", show_default=False)
-
-
-def _count(option: Any, name: str, help: str, *, least: int = 1, most: int | None = None) -> Any:
-    return option(metavar="N", parser=_whole(name, least, most), help=help)
-
-
-Edges = Annotated[str, typer.Argument(metavar="EDGES", help="Edge list, table or matrix; - is stdin.")]
-
-
-@dataclass(frozen=True)
-class ReadingOptions:
-    """How an edge list is to be read; whatever is not said is found out."""
-
-    directed: Annotated[bool, _reading("--directed", help="Edges have a direction.")] = False
-    weight: Annotated[str | None, _reading(metavar="COLUMN", help="Column of weights.")] = None
-    unweighted: Annotated[bool, _reading("--unweighted", help="Leave weights out.")] = False
-    delimiter: Annotated[str | None, _reading(metavar="TEXT", help="Such as , ; | tab space.")] = None
-    header: Annotated[bool | None, _reading("--header/--no-header", help="First line has names.")] = None
-    columns: Annotated[str | None, _reading(metavar="SRC,DST[,WEIGHT]", help="By name or number.")] = None
-    comment: Annotated[str | None, _reading(metavar="CHAR|none", help="Begins a comment line.")] = None
-    encoding: Annotated[str | None, _reading(metavar="NAME", help="Of the text (utf-8).")] = None
-    nodes: Annotated[str | None, _reading(metavar="FILE", help="Lists isolated ones too.")] = None
-    threads: Annotated[int | None, _count(_reading, "threads", "All that are free.")] = None
-
-
-@dataclass(frozen=True)
-class FitOptions:
-    """What a fit would be asked for; `inspect` and `estimate` quote its cost."""
-
-    rank: Annotated[int | None, _count(_fit, "rank", "Columns in all (64).")] = None
-    window: Annotated[int | None, _count(_fit, "window", "Steps of a walk (5).")] = None
-    seed: Annotated[int, _count(_fit, "seed", "Same seed, same bits (0).", least=0, most=_LARGEST_SEED)] = 0
-    dtype: Annotated[str, _fit(metavar="NAME", parser=_precision, help="float32 or float64.")] = "float32"
-    max_memory: Annotated[int | None, _fit(metavar="8GB", parser=_amount, help="Refuse above this.")] = None
-
-
-@dataclass(frozen=True)
-class PrintingOptions:
-    """What goes to stdout and stderr."""
-
-    json: Annotated[bool, _printing("--json", help="One JSON object on stdout.")] = False
-    quiet: Annotated[bool, _printing("--quiet", "-q", help="No notes, no progress.")] = False
-    no_progress: Annotated[bool, _printing("--no-progress", help="No progress bar.")] = False
-    debug: Annotated[bool, _printing("--debug", help="Show the traceback of an error.")] = False
-
-    @property
-    def bar(self) -> bool:
-        """Whether a terminal gets a progress bar."""
-        return not (self.quiet or self.no_progress)
-
-
-def _grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command take groups of options: the fields of each become options of their own."""
-    signature = introspection.signature(command, eval_str=True)
-    kinds: dict[str, Any] = {name: p.annotation for name, p in signature.parameters.items()}
-    groups: dict[str, Any] = {name: kind for name, kind in kinds.items() if dataclasses.is_dataclass(kind)}
-
-    @functools.wraps(command)
-    def run_command(**values: Any) -> None:
-        built = {
-            name: group(**{field.name: values.pop(field.name) for field in dataclasses.fields(group)})
-            for name, group in groups.items()
-        }
-        command(**values, **built)
-
-    flat = [p for p in signature.parameters.values() if p.name not in groups]
-    flat += [parameter for group in groups.values() for parameter in _as_parameters(group)]
-    keyword_only = [p.replace(kind=introspection.Parameter.KEYWORD_ONLY) for p in flat]
-    vars(run_command)["__signature__"] = introspection.Signature(keyword_only)
-    run_command.__annotations__ = {p.name: p.annotation for p in keyword_only}
-    return run_command
-
-
-def _as_parameters(group: Any) -> list[introspection.Parameter]:
-    kinds = typing.get_type_hints(group, include_extras=True)
-    keyword = introspection.Parameter.KEYWORD_ONLY
-    return [
-        introspection.Parameter(field.name, keyword, default=field.default, annotation=kinds[field.name])
-        for field in dataclasses.fields(group)
-    ]
-
-
 @app.callback(invoke_without_command=True)
-@_grouped
+@grouped
 def top(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="And kernel, BLAS, optional parts.")] = False,
     json: Annotated[bool, typer.Option("--json", help="With --version: one JSON object.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,
 ) -> None:
     """Learn from graphs by solving linear problems."""
     del debug  # read from the arguments themselves, as they may fail to parse
@@ -174,48 +55,14 @@ def top(
         terminal.write(context.get_help() + "\n")
 
 
-@app.command(short_help="What was understood of a file, and what it holds.")
-@_grouped
-def inspect(edges: Edges, reading: ReadingOptions, fit: FitOptions, printing: PrintingOptions) -> None:
-    """Say what was understood of a file, what the graph looks like, and what a fit would cost."""
-    from fastgrl.estimate import refusal
-
-    found = _read(edges, reading, printing)
-    cost = _cost(found.graph, fit)
-    over = None if fit.max_memory is None else refusal(cost, fit.max_memory)
-    lonely = (
-        "there is one node alone: a fit has nothing to learn from" if found.graph.num_nodes == 1 else None
-    )
-    notices = [*found.notices, *filter(None, (lonely, over))]
-    terminal.print_notes(notices, quiet=printing.quiet)
-    facts, threads = terminal.graph_facts(found), _threads(reading)
-    value = {"file": edges, **facts, "notices": notices, "cost": cost.as_dict(threads=threads)}
-    terminal.show(value, terminal.inspection(edges, facts, cost, threads), as_json=printing.json)
-
-
-@app.command(short_help="Bytes, passes and rough time before running.")
-@_grouped
-def estimate(edges: Edges, reading: ReadingOptions, fit: FitOptions, printing: PrintingOptions) -> None:
-    """Say what a fit would cost; with --max-memory, exit with 1 if it would need more."""
-    from fastgrl.estimate import check_memory
-
-    found = _read(edges, reading, printing)
-    cost = _cost(found.graph, fit)
-    terminal.print_notes(found.notices, quiet=printing.quiet)
-    if fit.max_memory is not None:
-        check_memory(cost, fit.max_memory)
-    value = {"file": edges, **cost.as_dict(threads=_threads(reading))}
-    terminal.show(value, [(edges, terminal.quotation(cost, _threads(reading)))], as_json=printing.json)
-
-
-@app.command(short_help="The digits graph from end to end, in a few seconds.")
-@_grouped
+@app.command(short_help="The digits graph from end to end, in well under a minute.")
+@grouped
 def demo(
     printing: PrintingOptions,
     out: Annotated[str | None, typer.Option("-o", "--out", metavar="DIR", help="For the files.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
+    force: Force = False,
 ) -> None:
-    """Factorise the walk matrix of scikit-learn's digits, say how good that is, write the embedding."""
+    """Factorise the walk matrix of scikit-learn's digits, predict its links, say how good both are."""
     import fastgrl as fg
     from fastgrl.datasets import NodeDataset, load_dataset
     from fastgrl.io.writers import write_embedding, write_graph
@@ -230,13 +77,39 @@ def demo(
     svd = fg.fsvd(M, 32, seed=0)
     found = {"matrix": str(M), "rank": 32, "seconds": round(time.perf_counter() - begin, 3)}
     certificate, vectors = fg.certificate(M, svd), svd.U * svd.s**0.5
+    links, model = _demo_links(digits, printing)
     if targets:
         write_graph(digits.graph, targets[0], force=force)
         write_embedding(targets[1], vectors, node_ids=digits.graph.node_ids, force=force)
+        model.save(targets[2], force=force)
     found |= {"nodes": digits.graph.num_nodes, "edges": digits.graph.num_edges, "files": targets}
     found |= {"singular_values": svd.s.tolist(), "captured_energy": float(certificate.captured)}
-    found |= {"same_numeral": terminal.neighbours_alike(vectors[:, 1:], digits.y)}
-    terminal.show(found, terminal.demonstration(found, str(certificate)), as_json=printing.json)
+    found |= {"same_numeral": terminal.neighbours_alike(vectors[:, 1:], digits.y), "links": links}
+    found["next"] = (
+        [
+            f"fastgrl inspect {shlex.quote(targets[0])}",
+            f"fastgrl recommend {shlex.quote(targets[2])} --node {links['recommended'][0]['node']}",
+        ]
+        if targets
+        else ["fastgrl demo -o digits"]
+    )
+    terminal.show(found, link_reports.demonstration(found, certificate), as_json=printing.json)
+
+
+def _demo_links(digits: NodeDataset, printing: PrintingOptions) -> tuple[dict[str, Any], Any]:
+    """How well hidden links are found, and the best of those that are missing, by a fit of all edges."""
+    from fastgrl.evaluation import evaluate_links
+    from fastgrl.link_prediction import LinkPredictor
+
+    with terminal.progress_bar("hiding links", shown=printing.bar) as progress:
+        tested = evaluate_links(digits, LinkPredictor(select=False), progress=progress)
+    with terminal.progress_bar("fitting all links", shown=printing.bar) as progress:
+        model = LinkPredictor(select=False, random_state=0).fit(digits.graph, progress=progress)
+    best = sorted(link_reports.recommended(model.recommend(k=1)), key=lambda link: -link["score"])
+    pairs = {tuple(sorted((link["node"], link["target"]))): link for link in best}
+    shown = [link | {"numerals": digits.y[list(pair)].tolist()} for pair, link in list(pairs.items())[:3]]
+    figures = {name: tested[name] for name in ("test", "test_pairs", "validation", "chosen")}
+    return figures | {"seconds": sum(tested["seconds"].values()), "recommended": shown}, model
 
 
 def _demo_targets(folder: str | None, force: bool) -> list[str]:
@@ -245,9 +118,76 @@ def _demo_targets(folder: str | None, force: bool) -> list[str]:
     if folder is None:
         return []
     os.makedirs(folder, exist_ok=True)
-    targets = [os.path.join(folder, name) for name in ("digits.csv", "digits-embedding.csv")]
-    check_output(*targets, force=force)
+    targets = [os.path.join(folder, name) for name in ("digits.csv", "digits-embedding.csv", "digits-links")]
+    check_output(*targets[:2], force=force)
+    check_model(targets[2], force=force)
     return targets
+
+
+@app.command(short_help="What was understood of a file, and what it holds.")
+@grouped
+def inspect(
+    edges: Edges,
+    reading: ReadingOptions,
+    fit: FitOptions,
+    printing: PrintingOptions,
+    dtype: Dtype = "float32",
+    select: Select = True,
+) -> None:
+    """Say what was understood of a file, what the graph looks like, and what a fit would cost."""
+    from fastgrl.estimate import refusal
+
+    found = read_edges(edges, reading, printing)
+    cost = _cost(found.graph, fit, dtype, select)
+    over = None if fit.max_memory is None else refusal(cost, fit.max_memory)
+    lonely = (
+        "there is one node alone: a fit has nothing to learn from" if found.graph.num_nodes == 1 else None
+    )
+    notices = [*found.notices, *filter(None, (lonely, over))]
+    terminal.print_notes(notices, quiet=printing.quiet)
+    facts, threads = terminal.graph_facts(found), _threads(reading)
+    value = {"file": edges, **facts, "notices": notices, "cost": cost.as_dict(threads=threads)}
+    terminal.show(value, terminal.inspection(edges, facts, cost, threads), as_json=printing.json)
+
+
+app.command(short_help="A vector for every node, as a file.")(link_commands.embed)
+app.command(short_help="Fit a link predictor; prints how good it is.")(link_commands.link)
+app.command(short_help="Scores for given pairs.")(link_commands.score)
+app.command(short_help="Best missing links of nodes.")(link_commands.recommend)
+app.command(short_help="New edges and nodes without a refit.")(link_commands.update)
+
+evaluate = typer.Typer(help="Fit on one part and test on the other.", no_args_is_help=False)
+app.add_typer(evaluate, name="evaluate", short_help="Fit on one part and test on the other: links.")
+evaluate.command("links")(link_commands.evaluate_links)
+
+
+@evaluate.callback(invoke_without_command=True)
+def evaluate_top(context: typer.Context) -> None:
+    """Fit on one part and test on the other."""
+    if context.invoked_subcommand is None:
+        terminal.write(context.get_help() + "\n")
+
+
+@app.command(short_help="Bytes, passes and rough time before running.")
+@grouped
+def estimate(
+    edges: Edges,
+    reading: ReadingOptions,
+    fit: FitOptions,
+    printing: PrintingOptions,
+    dtype: Dtype = "float32",
+    select: Select = True,
+) -> None:
+    """Say what a fit would cost; with --max-memory, exit with 1 if it would need more."""
+    from fastgrl.estimate import check_memory
+
+    found = read_edges(edges, reading, printing)
+    cost = _cost(found.graph, fit, dtype, select)
+    terminal.print_notes(found.notices, quiet=printing.quiet)
+    if fit.max_memory is not None:
+        check_memory(cost, fit.max_memory)
+    value = {"file": edges, **cost.as_dict(threads=_threads(reading))}
+    terminal.show(value, [(edges, terminal.quotation(cost, _threads(reading)))], as_json=printing.json)
 
 
 datasets = typer.Typer(help="Graphs to try things on.", no_args_is_help=False)
@@ -265,7 +205,7 @@ def datasets_top(context: typer.Context) -> None:
 
 
 @datasets.command("list")
-@_grouped
+@grouped
 def list_command(printing: PrintingOptions) -> None:
     """Show every dataset: what it is for and how large it is."""
     from fastgrl.datasets import describe, list_datasets
@@ -277,7 +217,7 @@ def list_command(printing: PrintingOptions) -> None:
 
 
 @datasets.command()
-@_grouped
+@grouped
 def info(name: Name, printing: PrintingOptions) -> None:
     """Show what is known about a dataset, and load it to see that it is so."""
     from fastgrl.datasets import describe, load_dataset
@@ -292,7 +232,7 @@ def info(name: Name, printing: PrintingOptions) -> None:
 
 
 @datasets.command()
-@_grouped
+@grouped
 def download(name: Name, printing: PrintingOptions) -> None:
     """Download what is missing of a dataset and check it."""
     from fastgrl.datasets import download as fetch
@@ -304,7 +244,7 @@ def download(name: Name, printing: PrintingOptions) -> None:
 
 
 @datasets.command()
-@_grouped
+@grouped
 def verify(printing: PrintingOptions) -> None:
     """Check every file that is here; exit with 1 if one of them is not the right one."""
     from fastgrl.datasets import verify as check
@@ -321,20 +261,12 @@ def verify(printing: PrintingOptions) -> None:
 
 
 @datasets.command()
-@_grouped
+@grouped
 def path(printing: PrintingOptions) -> None:
     """Print the folder where datasets lie; FASTGRL_DATA chooses another."""
     from fastgrl.datasets import data_folder
 
     terminal.show({"path": str(data_folder())}, [(str(data_folder()), {})], as_json=printing.json)
-
-
-def _read(edges: str, options: ReadingOptions, printing: PrintingOptions) -> Reading:
-    from fastgrl.io import read
-
-    how = dataclasses.asdict(options)
-    with terminal.progress_bar(f"reading {edges}", shown=printing.bar) as progress:
-        return read(edges, progress=progress, n_threads=how.pop("threads"), **how)
 
 
 def _threads(options: ReadingOptions) -> int:
@@ -343,17 +275,20 @@ def _threads(options: ReadingOptions) -> int:
     return options.threads or available_cpus()
 
 
-def _cost(graph: Graph, fit: FitOptions) -> Estimate:
-    from fastgrl.estimate import DEFAULT_RANK, DEFAULT_WINDOW, estimate
+def _cost(graph: Graph, fit: FitOptions, dtype: str, select: bool) -> Estimate:
+    """What `link` with the same options would cost; a few rows are pushed to see how long they get."""
+    from fastgrl.estimate import estimate_links
+    from fastgrl.push import mean_row_length
 
-    return estimate(
-        graph.num_nodes,
-        len(graph.indices),
-        rank=min(DEFAULT_RANK, graph.num_nodes) if fit.rank is None else fit.rank,
-        window=fit.window or DEFAULT_WINDOW,
-        dtype=fit.dtype,
-        weighted=graph.weights is not None,
-        directed=graph.directed,
+    diffused = fit.design == "log-diffusion"
+    return estimate_links(
+        graph,
+        design=fit.design,
+        rank=fit.rank,
+        window=fit.window,
+        row_length=mean_row_length(graph, damping=0.85) if diffused else None,
+        select=select,
+        dtype=dtype,
     )
 
 

@@ -1,36 +1,37 @@
-"""Bytes and passes of a run before it runs, by formula.
-
-n is the number of nodes, k the rank, b the columns of a block, q the rounds after the first. Krylov keeps
-(q + 1) b columns on the left and (q + 2) b on the right, subspace one block of 2 k. Blocks above about 8 MB
-are multiplied in panels, and a few panels more are held while a product with the walk matrix is made.
-"""
+"""Bytes and passes of a run before it runs, by formula; `costs` holds the formulas and their constants."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fastgrl.checks import checked_dtype, integer, shown
+from fastgrl.costs import (
+    DEGREE_COLUMNS,
+    DIFFUSION_ROUNDS,
+    ENTRY_BYTES,
+    LONGEST_ROW,
+    ROUNDS,
+    DiffusionCost,
+    Factorisation,
+    diffusion_block,
+)
 from fastgrl.errors import ArgumentError, UnavailableError
 
 METHODS = ("krylov", "subspace")
 DEFAULT_RANK, DEFAULT_WINDOW = 64, 5
 
-# How `fsvd` cuts wide blocks, and how many rounds it does unless told; a test holds these to what it does.
-PANEL_BYTES, PANEL_COLUMNS = 8 << 20, 16
-ROUNDS = {"krylov": 8, "subspace": 10}
-
-# Panels alive inside one product with Σ cᵢTⁱ − λ(11' − A), and blocks while columns are made orthonormal,
-# some of them taken apart; Krylov keeps some single columns beside its bases.
-_PRODUCT_PANELS, _ORTHONORMAL_BLOCKS, _SINGLE_COLUMNS = 4, 3.4, 20
+# Columns that a design has unless told, and what it factorises.
+DEFAULT_RANKS = {"log-diffusion": 64, "walk": 32, "degree-walk": 32, "as-released": 32, "shrunken": 512}
+_MATRICES = {"log-diffusion": "the logarithm of a diffusion", "shrunken": "the adjacency matrix"}
+_RELEASED_ROUNDS = 20
 _FLOAT64 = 8
-
-# Multiply-adds per second and thread, of the order that the recorded benchmarks show.
-_SPARSE_RATE, _DENSE_RATE = 2e9, 1e10
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -39,9 +40,10 @@ _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the rank-k SVD of a graph's walk matrix costs; every figure follows from the fields.
+    """What fitting a design to a graph costs; every figure follows from the fields.
 
-    Equal singular values can add rounds, and with them time, beyond what is said here.
+    `row_length` and `select` matter to log-diffusion only, `window` to walks. Equal singular values can add
+    rounds, and with them time, beyond what is said here.
     """
 
     num_nodes: int
@@ -54,6 +56,9 @@ class Estimate:
     itemsize: int
     weighted: bool
     directed: bool
+    design: str = "walk"
+    row_length: float = 0.0
+    select: bool = False
 
     @property
     def graph_bytes(self) -> int:
@@ -64,8 +69,8 @@ class Estimate:
 
     @property
     def work_bytes(self) -> int:
-        """What the SVD holds at its peak, the answer included."""
-        return max(self._product_bytes, self._orthonormal_bytes, self._answer_bytes)
+        """What a fit holds at its peak, the answer included."""
+        return self._svd.work_bytes if self._diffusion is None else self._diffusion.work_bytes
 
     @property
     def peak_bytes(self) -> int:
@@ -73,68 +78,62 @@ class Estimate:
         return self.graph_bytes + self.work_bytes
 
     @property
+    def fits(self) -> int:
+        """Factorisations in all: more than one if settings are selected."""
+        return 1 if self._diffusion is None else self._diffusion.fits
+
+    @property
     def products(self) -> int:
-        """Products with the matrix and its transpose, a block at a time."""
-        return 2 * (self.n_iter + 1)
+        """Products of one factorisation with the matrix and its transpose, a block at a time."""
+        return self._svd.products
 
     @property
     def product_columns(self) -> int:
         """Columns multiplied by the matrix or its transpose, over the whole run."""
-        return self.products * self.block_size
+        return self.fits * self._svd.columns
 
     @property
     def passes(self) -> int:
-        """Times that the graph is read from end to end: for each step of the walk, for λA, for each panel."""
-        return self.products * (self.window + 1) * -(-self.block_size // self.panel)
+        """Times that the graph (log-diffusion: its logarithm) is read from end to end, panel by panel."""
+        return round(self.fits * self._svd.passes * self._steps)
 
     @property
     def panel(self) -> int:
         """Columns that go through one product together."""
-        column = max(self.num_nodes * self.itemsize * PANEL_COLUMNS, 1)
-        return min(self.block_size, PANEL_COLUMNS * max(1, PANEL_BYTES // column))
+        return self._svd.panel
 
     @property
-    def _basis_columns(self) -> int:
-        """Columns kept on both sides between products."""
-        if self.method == "subspace":
-            return 0
-        kept = (self.n_iter + 1) * self.block_size
-        return min(self.num_nodes, kept) + min(self.num_nodes, kept + self.block_size) + _SINGLE_COLUMNS
+    def matrix(self) -> str:
+        """What is factorised, in words."""
+        return _MATRICES.get(self.design, f"the walk matrix, window {self.window}")
 
     @property
-    def _column_bytes(self) -> int:
-        return self.num_nodes * self.itemsize
+    def _steps(self) -> float:
+        """Sparse products in one product: one for each step of a walk, and as released λA now and then."""
+        if self.design in _MATRICES:
+            return 1
+        return self.window + (0.5 if self.design == "as-released" else 0)
 
-    @property
-    def _product_bytes(self) -> int:
-        # Panels are put together in a block of their own.
-        blocks = (2 if self.method == "krylov" else 1) + (self.panel < self.block_size)
-        columns = blocks * self.block_size + _PRODUCT_PANELS * self.panel
-        return (self._basis_columns + columns) * self._column_bytes
+    @functools.cached_property
+    def _svd(self) -> Factorisation:
+        k = _factorised(self.rank, self.design)
+        return Factorisation(self.num_nodes, k, self.method, self.n_iter, self.block_size, self.itemsize)
 
-    @property
-    def _orthonormal_bytes(self) -> int:
-        columns = self._basis_columns + _ORTHONORMAL_BLOCKS * self.block_size
-        return int(columns * self._column_bytes)
-
-    @property
-    def _answer_bytes(self) -> int:
-        """The bases (or two blocks) with the small matrix, its two factors, and one side of the answer."""
-        small = self._basis_columns // 2 or self.block_size
-        held = self._basis_columns or 2 * self.block_size
-        return (held + 2 * self.rank) * self._column_bytes + 3 * small**2 * _FLOAT64
+    @functools.cached_property
+    def _diffusion(self) -> DiffusionCost | None:
+        if self.design != "log-diffusion":
+            return None
+        return DiffusionCost(self.row_length, self.directed, self.select, self._svd)
 
     def seconds(self, threads: int) -> float:
         """Rough time on so many threads; expect it to be off by a factor of two or three."""
-        width = self.itemsize / 4
-        sparse = self.num_stored * (self.window + 1) * self.product_columns
-        basis = self._basis_columns / 2 + 2 * self.block_size
-        dense = 2.0 * self.num_nodes * self.product_columns * basis
-        return width * (sparse / _SPARSE_RATE + dense / _DENSE_RATE) / threads
+        if self._diffusion is not None:
+            return self._diffusion.seconds() / threads
+        return self._svd.seconds(self.num_stored * self._steps) / threads
 
     def as_dict(self, *, threads: int) -> dict[str, Any]:
         """The fields and the figures, for programs."""
-        figures = ("graph_bytes", "work_bytes", "peak_bytes", "passes", "product_columns")
+        figures = ("graph_bytes", "work_bytes", "peak_bytes", "fits", "passes", "product_columns")
         computed = {name: getattr(self, name) for name in figures}
         return dataclasses.asdict(self) | computed | {"seconds": round(self.seconds(threads), 3)}
 
@@ -143,46 +142,133 @@ def estimate(
     num_nodes: int,
     num_stored: int,
     *,
-    rank: int,
-    window: int = DEFAULT_WINDOW,
-    method: str = "krylov",
+    design: str = "walk",
+    rank: int | None = None,
+    window: int | None = None,
+    method: str | None = None,
     n_iter: int | None = None,
     block_size: int | None = None,
     dtype: Any = np.float32,
     weighted: bool = False,
     directed: bool = False,
+    row_length: float | None = None,
+    select: bool = False,
 ) -> Estimate:
-    """Cost of the rank-k SVD of M = Σ cᵢTⁱ − λ(11' − A) of a graph with `num_stored` stored entries.
+    """Cost of fitting a design to a graph with `num_stored` stored entries.
 
-    An undirected edge is stored twice, a self loop once. The other arguments are those of `fsvd`, with the
-    same defaults.
+    An undirected edge is stored twice, a self loop once. What is None is the design's own. `row_length` is
+    the mean number of entries that forward push keeps of a row, over both directions of a directed graph (at
+    most 400, the default); `select` adds the fits that choose the settings of a log-diffusion.
 
     >>> from fastgrl.estimate import estimate
     >>> cost = estimate(100_000, 10_000_000, rank=32)
     >>> cost.passes, round(cost.work_bytes / 1e6)
-    (108, 168)
+    (90, 168)
+    >>> round(estimate(100_000, 10_000_000, design="log-diffusion", row_length=300).peak_bytes / 1e6)
+    909
     """
     n = integer("num_nodes", num_nodes, least=1)
-    k = integer("rank", rank, least=1)
-    if k > n:
-        raise ArgumentError(f"rank {k} is above the number of nodes, {n}; ask for at most {n}")
+    k = _rank(design, rank, n)
+    method = ("subspace" if design == "as-released" else "krylov") if method is None else method
     if method not in METHODS:
-        raise ArgumentError(f'method must be "krylov" or "subspace", got {method!r}')
-    rounds = ROUNDS[method] if n_iter is None else integer("n_iter", n_iter, least=0)
-    usual = max(8, -(-k // min(2, rounds + 1))) if method == "krylov" else 2 * k
+        raise ArgumentError(f'method must be "krylov" or "subspace", got {shown(method)}')
+    rounds = _rounds(design, method) if n_iter is None else integer("n_iter", n_iter, least=0)
+    usual = _usual_block(_factorised(k, design), method, rounds, design)
     width = usual if block_size is None else integer("block_size", block_size, least=1)
     return Estimate(
         num_nodes=n,
         num_stored=integer("num_stored", num_stored, least=0),
         rank=k,
-        window=integer("window", window, least=1),
+        window=integer("window", DEFAULT_WINDOW if window is None else window, least=1),
         method=method,
         n_iter=rounds,
         block_size=min(width, n),
-        itemsize=(checked_dtype(dtype) or np.dtype(np.float64)).itemsize,
+        itemsize=_itemsize(design, dtype),
         weighted=weighted,
         directed=directed,
+        design=design,
+        row_length=_row_length(design, row_length, n),
+        select=select,
     )
+
+
+def estimate_links(
+    graph: Any,
+    *,
+    design: str = "log-diffusion",
+    rank: int | None = None,
+    window: int | None = None,
+    row_length: float | None = None,
+    select: bool = True,
+    dtype: Any = np.float32,
+) -> Estimate:
+    """Cost of `LinkPredictor(design=…).fit(graph)`: `estimate` with the figures of a `Graph`.
+
+    >>> from fastgrl.estimate import estimate_links
+    >>> estimate_links(fg.Graph.from_edges([(0, 1), (1, 2)])).fits
+    9
+    """
+    return estimate(
+        graph.num_nodes,
+        len(graph.indices),
+        design=design,
+        rank=rank,
+        window=window,
+        dtype=dtype,
+        weighted=graph.weights is not None,
+        directed=graph.directed,
+        row_length=row_length,
+        select=select,
+    )
+
+
+def _rank(design: str, rank: int | None, num_nodes: int) -> int:
+    if design not in DEFAULT_RANKS:
+        names = ", ".join(f'"{name}"' for name in DEFAULT_RANKS)
+        raise ArgumentError(f"design must be one of {names}, got {shown(design)}")
+    if rank is None:
+        return min(DEFAULT_RANKS[design], num_nodes)
+    k = integer("rank", rank, least=1)
+    if k > num_nodes:
+        raise ArgumentError(
+            f"rank {k} is above the number of nodes, {num_nodes}; ask for at most {num_nodes}"
+        )
+    return k
+
+
+def _factorised(rank: int, design: str) -> int:
+    """The rank of the factorisation: log-diffusion spends two columns on degrees if there are four."""
+    spent = design == "log-diffusion" and rank >= 2 * DEGREE_COLUMNS
+    return rank - DEGREE_COLUMNS if spent else rank
+
+
+def _rounds(design: str, method: str) -> int:
+    return {"log-diffusion": DIFFUSION_ROUNDS, "as-released": _RELEASED_ROUNDS}.get(design, ROUNDS[method])
+
+
+def _usual_block(rank: int, method: str, rounds: int, design: str) -> int:
+    if design == "log-diffusion":
+        return diffusion_block(rank)
+    return max(8, -(-rank // min(2, rounds + 1))) if method == "krylov" else 2 * rank
+
+
+def _itemsize(design: str, dtype: Any) -> int:
+    itemsize = (checked_dtype(dtype) or np.dtype(np.float64)).itemsize
+    if design == "log-diffusion" and itemsize != ENTRY_BYTES // 2:
+        raise ArgumentError(f'design "log-diffusion" works in float32, not in {np.dtype(dtype)}')
+    return itemsize
+
+
+def _row_length(design: str, given: float | None, num_nodes: int) -> float:
+    longest = float(min(LONGEST_ROW, num_nodes))
+    if design != "log-diffusion":
+        return 0.0
+    if given is None:
+        return longest
+    real = isinstance(given, int | float | np.integer | np.floating) and not isinstance(given, bool)
+    if not real or not 0 < given <= longest:
+        raise ArgumentError(f"row_length must be above 0 and at most {longest:g}, got {shown(given)}")
+    return float(given)
 
 
 def check_memory(cost: Estimate, limit: int) -> None:
@@ -199,20 +285,28 @@ def refusal(cost: Estimate, limit: int) -> str | None:
     """What is to be said about a run that needs more than `limit` bytes; None about one that does not."""
     if cost.peak_bytes <= limit:
         return None
-    quote = (
-        f"rank {cost.rank} needs about {format_bytes(cost.peak_bytes)}, the limit is {format_bytes(limit)}"
-    )
-    return f"{quote}; {_way_out(cost, limit)}"
+    what = "log-diffusion of rank" if cost.design == "log-diffusion" else "rank"
+    needs = f"{what} {cost.rank} needs about {format_bytes(cost.peak_bytes)}"
+    return f"{needs}, the limit is {format_bytes(limit)}; {_way_out(cost, limit)}"
 
 
 def _way_out(cost: Estimate, limit: int) -> str:
-    smaller = _with_rank(cost, largest_rank(cost, limit))
-    if smaller is not None:
-        return f"rank {smaller.rank} would need {format_bytes(smaller.peak_bytes)}"
-    least = _with_rank(cost, 1)
-    assert least is not None
+    for words, other in _lighter(cost, limit):
+        if other.peak_bytes <= limit:
+            return f"{words} would need {format_bytes(other.peak_bytes)}"
+    least = _replaced(cost, rank=1)
     graph = f"the graph alone takes {format_bytes(cost.graph_bytes)}"
     return f"even rank 1 would need {format_bytes(least.peak_bytes)} ({graph})"
+
+
+def _lighter(cost: Estimate, limit: int) -> Iterator[tuple[str, Estimate]]:
+    """What to try instead. The memory of a log-diffusion is in its rows, so a lower rank comes last."""
+    if cost.design == "log-diffusion":
+        if cost.select:
+            yield "without selection (select=False, --no-select) it", _replaced(cost, select=False)
+        yield 'design "degree-walk"', _replaced(cost, design="degree-walk", rank=None)
+    if best := largest_rank(cost, limit):
+        yield f"rank {best}", _replaced(cost, rank=best)
 
 
 def largest_rank(cost: Estimate, limit: int) -> int:
@@ -225,17 +319,18 @@ def largest_rank(cost: Estimate, limit: int) -> int:
     low, high = 0, cost.rank
     while low < high:
         middle = (low + high + 1) // 2
-        tried = _with_rank(cost, middle)
-        low, high = (middle, high) if tried and tried.peak_bytes <= limit else (low, middle - 1)
+        fits = _replaced(cost, rank=middle).peak_bytes <= limit
+        low, high = (middle, high) if fits else (low, middle - 1)
     return low
 
 
-def _with_rank(cost: Estimate, rank: int) -> Estimate | None:
-    """The same call with another rank and its usual block."""
-    if not rank:
-        return None
-    usual = estimate(cost.num_nodes, 0, rank=rank, method=cost.method, n_iter=cost.n_iter)
-    return dataclasses.replace(cost, rank=rank, block_size=usual.block_size)
+def _replaced(cost: Estimate, **changes: Any) -> Estimate:
+    """The same call with other arguments and their usual block."""
+    same = ("design", "rank", "window", "weighted", "directed", "select")
+    arguments = {name: getattr(cost, name) for name in same} | changes
+    if arguments["design"] == cost.design:
+        arguments |= {"method": cost.method, "n_iter": cost.n_iter, "row_length": cost.row_length or None}
+    return estimate(cost.num_nodes, cost.num_stored, dtype=f"f{cost.itemsize}", **arguments)
 
 
 def parse_bytes(text: str) -> int:

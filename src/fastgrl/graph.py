@@ -216,9 +216,7 @@ class Graph:
         """The adjacency matrix as the sparse kernel reads it, sharing every array."""
         dtype = None if self.weights is None else self.weights.dtype
         csr = CSR(self.indptr, self.indices, self.weights, (self.num_nodes, self.num_nodes), dtype)
-        if not self.directed:
-            csr.__dict__["transposed"] = csr  # known without looking
-        return csr
+        return csr if self.directed else csr.known_symmetric()
 
     def _blocks(self, rows: int = 1 << 16) -> Iterable[tuple[Array, Array]]:
         for first in range(0, self.num_nodes, rows):

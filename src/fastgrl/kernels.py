@@ -48,23 +48,41 @@ class CSR:
         """Stored entries."""
         return int(self.indptr[-1])
 
-    @functools.cached_property
+    @property
     def transposed(self) -> CSR:
-        """The transpose, sharing every array when the matrix is symmetric."""
-        values = np.ones(self.num_stored, np.int8) if self.values is None else self.values
-        flipped = sp.csc_array((values, self.indices, self.indptr), shape=self.shape[::-1]).tocsr()
-        kept = None if self.values is None else flipped.data
-        other = CSR(flipped.indptr.astype(np.int64), flipped.indices, kept, self.shape[::-1], self.dtype)
-        if _same(self, other):
-            return self
-        other.__dict__["transposed"] = self  # or transposing back would build a third copy
-        return other
+        """The transpose, found once; the matrix itself when it is symmetric."""
+        if "_transposed" not in self.__dict__:
+            other = transpose(self)
+            if _same(self, other):
+                return self.known_symmetric()
+            self.__dict__["_transposed"] = other
+            other.__dict__["_transposed"] = self  # or transposing back would build a third copy
+        # None stands for the matrix itself: a matrix that held itself would outlive its last user.
+        found: CSR | None = self.__dict__["_transposed"]
+        return self if found is None else found
+
+    def known_symmetric(self) -> CSR:
+        """Say that the matrix is its own transpose, so that nobody has to look."""
+        self.__dict__["_transposed"] = None
+        return self
 
     @functools.cached_property
     def as_scipy(self) -> sp.csr_array:
         """The same matrix for SciPy's own product."""
         values = np.ones(self.num_stored, np.float32) if self.values is None else self.values
         return sp.csr_array((values, self.indices, self.indptr), shape=self.shape)
+
+
+def transpose(matrix: CSR) -> CSR:
+    """The transpose as a copy that is not remembered."""
+    values = np.ones(matrix.num_stored, np.int8) if matrix.values is None else matrix.values
+    # SciPy widens indices to the type of the row pointers, which would double what they take.
+    short = matrix.indices.dtype == np.int32 and matrix.num_stored < 2**31
+    indptr = matrix.indptr.astype(np.int32) if short else matrix.indptr
+    columns = sp.csc_array((values, matrix.indices, indptr), shape=matrix.shape[::-1])
+    rows = columns.tocsr()
+    kept = None if matrix.values is None else rows.data
+    return CSR(rows.indptr.astype(np.int64), rows.indices, kept, matrix.shape[::-1], matrix.dtype)
 
 
 def _same(a: CSR, b: CSR) -> bool:

@@ -112,16 +112,18 @@ def print_json(value: Mapping[str, Any]) -> None:
 
 def print_sections(sections: Iterable[Section]) -> None:
     """Titles with their names and values below; values are folded at the width of a terminal."""
+    from rich.cells import cell_len
     from rich.text import Text
 
-    width = _width(sys.stdout)
+    width, sections = _width(sys.stdout), list(sections)
+    column = max([_NAME_WIDTH, *(cell_len(clean(name)) + 1 for _, values in sections for name in values)])
     lines: list[Text] = []
     for title, values in sections:
         lines += [Text("")] * bool(lines) + [Text(clean(title), style="bold")]
         for name, value in values.items():
-            first, *rest = _folded(clean(value), width)
-            lines.append(Text.assemble("  ", (f"{clean(name):{_NAME_WIDTH}}", "cyan"), first))
-            lines += [Text(" " * (_NAME_WIDTH + 2) + line) for line in rest]
+            first, *rest = _folded(clean(value), width, column)
+            lines.append(Text.assemble("  ", (_padded(clean(name), column), "cyan"), first))
+            lines += [Text(" " * (column + 2) + line) for line in rest]
     write(_rendered(sys.stdout, lines))
 
 
@@ -171,11 +173,17 @@ def _width(stream: TextIO) -> int | None:
     return max(40, min(100, Console(file=stream).width))
 
 
-def _folded(text: str, width: int | None) -> list[str]:
+def _padded(name: str, column: int) -> str:
+    from rich.cells import cell_len
+
+    return name + " " * (column - cell_len(name))  # an ideograph takes two places
+
+
+def _folded(text: str, width: int | None, column: int) -> list[str]:
     lines = text.splitlines() or [""]
     if width is None:
         return lines
-    room = width - _NAME_WIDTH - 2
+    room = max(10, width - column - 2)
     return [part for line in lines for part in textwrap.wrap(line, room) or [""]]
 
 
@@ -213,16 +221,17 @@ def graph_facts(found: Reading) -> dict[str, Any]:
         "isolated": int(np.count_nonzero(neighbours == 0)),
         "components": int(components),
         "largest_component": int(np.bincount(labels).max()),
-        "degrees": _figures(neighbours),
+        "degrees": figures(neighbours),
         "weighted": graph.weights is not None,
-        "weights": None if graph.weights is None else _figures(graph.edge_weights()),
+        "weights": None if graph.weights is None else figures(graph.edge_weights()),
         "directed": graph.directed,
         "layout": dict(found.layout),
         "ids_sample": [str(item) for item in graph.node_ids[:10]],
     }
 
 
-def _figures(values: Any) -> dict[str, float]:
+def figures(values: Any) -> dict[str, float]:
+    """Least, median, mean and largest."""
     import numpy as np
 
     figures = {"min": values.min(), "median": np.median(values), "mean": values.mean(), "max": values.max()}
@@ -256,36 +265,12 @@ def quotation(cost: Estimate, threads: int) -> dict[str, str]:
     time = f"about {seconds:,.0f} s" if seconds >= 1 else "under a second"
     graph, work = format_bytes(cost.graph_bytes), format_bytes(cost.work_bytes)
     return {
-        "factorisation": f"rank {cost.rank} of the walk matrix, window {cost.window}, {cost.method}, {kind}",
+        "design": cost.design + (f", settings chosen by {cost.fits - 1} fits" if cost.fits > 1 else ""),
+        "factorisation": f"rank {cost.rank} of {cost.matrix}, {cost.method}, {kind}",
         "memory": f"{format_bytes(cost.peak_bytes)}: {graph} for the graph, {work} for the work",
         "passes": f"{cost.passes:,} over the graph, {cost.product_columns:,} columns multiplied",
         "time": f"{time} on {threads} thread{'s' * (threads > 1)}, within a factor of three",
     }
-
-
-def demonstration(found: Mapping[str, Any], certificate: str) -> list[Section]:
-    """What `fastgrl demo` shows."""
-    values = ", ".join(f"{value:.4g}" for value in found["singular_values"][:6])
-    measured = dict(line.split("  ", 1) for line in certificate.splitlines())
-    files = {f"file {number}": name for number, name in enumerate(found["files"], 1)}
-    following = f"fastgrl inspect {found['files'][0]}" if files else "fastgrl demo -o digits"
-    return [
-        (
-            "the digits graph, every digit joined to its nearest neighbours",
-            {"nodes": f"{found['nodes']:,}", "edges": f"{found['edges']:,}", "matrix": found["matrix"]},
-        ),
-        (
-            f"the {found['rank']} largest singular values, in {found['seconds']:.2f} s",
-            {"largest": f"{values} …"},
-        ),
-        ("certificate (measured, not assumed)", {name: text.strip() for name, text in measured.items()}),
-        (
-            "embedding",
-            {"nearest digits": f"{found['same_numeral']:.1%} of the 10 nearest show the same numeral"},
-        ),
-        ("files" if files else "no files were written", files),
-        ("next", {"try": following}),
-    ]
 
 
 def neighbours_alike(vectors: Any, y: Any) -> float:

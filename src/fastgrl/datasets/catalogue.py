@@ -31,7 +31,8 @@ class DatasetInfo:
 
     `task` is "links" or "nodes". `expected` holds the counts that loading must find, under the same names
     as `counts` of the loaded dataset, and `published` what the reference paper's table says, where it
-    lists the dataset; for a links dataset the published edges are to be compared with `all_edges`.
+    lists the dataset; for a links dataset the published edges are to be compared with `all_edges`. `window`
+    is the number of steps of a walk that the paper used for it, `metric` how links are measured.
     """
 
     name: str
@@ -45,6 +46,8 @@ class DatasetInfo:
     note: str
     expected: Mapping[str, int]
     published: Mapping[str, int] | None
+    window: int | None = None
+    metric: str = "roc_auc"
 
     @property
     def bytes(self) -> int:
@@ -104,4 +107,6 @@ def _info(name: str, entry: dict[str, Any]) -> DatasetInfo:
         note=entry.get("note", ""),
         expected=MappingProxyType(entry["expected"]),
         published=MappingProxyType(entry["published"]) if "published" in entry else None,
+        window=entry.get("window"),
+        metric=entry.get("metric", "roc_auc"),
     )

@@ -1,0 +1,131 @@
+"""Files as commands read and write them: by the user's options, refused before any work is done."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import os
+from typing import TYPE_CHECKING, Any
+
+from fastgrl import terminal
+from fastgrl.errors import ArgumentError, FastgrlError
+from fastgrl.options import PrintingOptions, ReadingOptions, TableOptions
+
+if TYPE_CHECKING:
+    from fastgrl.checks import Array
+    from fastgrl.graph import Graph
+    from fastgrl.io import Reading
+    from fastgrl.io.pairs import IdTable
+
+STDOUT = "-"
+
+
+def bar(what: str, printing: PrintingOptions) -> contextlib.AbstractContextManager[terminal.Progress | None]:
+    """A progress bar, if there is to be one."""
+    return terminal.progress_bar(what, shown=printing.bar)
+
+
+def read_edges(edges: str, options: ReadingOptions, printing: PrintingOptions) -> Reading:
+    """A graph from a file, with what was understood of it."""
+    from fastgrl.io import read
+
+    how = dataclasses.asdict(options)
+    with bar(f"reading {edges}", printing) as progress:
+        return read(edges, progress=progress, n_threads=how.pop("threads"), **how)
+
+
+def dataset_or_graph(
+    source: str, reading: ReadingOptions, printing: PrintingOptions
+) -> tuple[Any, tuple[str, ...]]:
+    """A dataset by its name, else the graph in a file; with what was odd about it."""
+    from fastgrl.datasets import list_datasets, load_dataset
+
+    if source in list_datasets():
+        _refuse_reading(source, reading)
+        with bar(f"loading {source}", printing) as progress:
+            return load_dataset(source, progress=progress), ()
+    if source != STDOUT and not os.path.lexists(source):
+        hint = _nearest(source, {name.lower(): name for name in list_datasets()})
+        raise ArgumentError(f"{terminal.quoted(source)} is neither a dataset nor a file; {hint}")
+    found = read_edges(source, reading, printing)
+    return found.graph, found.notices
+
+
+def _nearest(wanted: str, datasets: dict[str, str]) -> str:
+    close = [datasets[name] for name in difflib.get_close_matches(wanted[:40].lower(), datasets, 3, 0.5)]
+    return f"did you mean {' or '.join(close)}?" if close else f"datasets are {', '.join(datasets.values())}"
+
+
+def _refuse_reading(name: str, reading: ReadingOptions) -> None:
+    """Options about files that a dataset would silently ignore."""
+    for field in dataclasses.fields(reading):
+        if field.name != "threads" and getattr(reading, field.name) != field.default:
+            raise FastgrlError(f"--{field.name} is about files, and {name} is a dataset; leave it out")
+
+
+def read_table(file: str, options: TableOptions, printing: PrintingOptions, *, pairs: bool = True) -> IdTable:
+    """Pairs of ids, or a list of ids, from a file."""
+    from fastgrl.io.pairs import read_ids, read_pairs
+
+    how, read = dataclasses.asdict(options), read_pairs if pairs else read_ids
+    with bar(f"reading {file}", printing) as progress:
+        return read(file, progress=progress, n_threads=how.pop("threads"), **how)
+
+
+def known_pairs(file: str, graph: Graph, options: TableOptions, printing: PrintingOptions) -> Array:
+    """Pairs of ids from a file, as the graph has them; one that it has not is named with its line."""
+    return graph.node_ids[read_table(file, options, printing).numbers_in(graph)]
+
+
+def known_ids(file: str, graph: Graph, options: TableOptions, printing: PrintingOptions) -> Array:
+    """Ids from a file, likewise."""
+    return graph.node_ids[read_table(file, options, printing, pairs=False).numbers_in(graph)[:, 0]]
+
+
+def ids_of(graph: Graph, texts: list[str]) -> Array:
+    """Ids as the graph has them, from what was typed."""
+    from fastgrl.ids import as_ids
+    from fastgrl.io.pairs import retyped
+
+    return graph.node_ids[graph.index_of(retyped(as_ids(texts, "--node"), graph.node_ids))]
+
+
+def refuse_mixed_output(out: str, printing: PrintingOptions) -> None:
+    """Two kinds of output cannot share one stream."""
+    if out == STDOUT and printing.json:
+        raise FastgrlError("-o - and --json would both write to standard output; give -o a file")
+
+
+def check_embedding(out: str, *, force: bool, inputs: tuple[str | None, ...]) -> list[str]:
+    """The files that an embedding would be written to, if they may be."""
+    from fastgrl.io.atomic import check_output
+    from fastgrl.io.writers import embedding_files
+
+    files = [os.fspath(file) for file in embedding_files(out)]
+    check_output(*files, force=force, inputs=tuple(filter(None, inputs)))
+    return files
+
+
+def check_table(out: str, *, force: bool, inputs: tuple[str | None, ...]) -> None:
+    """Refuse a table that could not or must not be written."""
+    from fastgrl.io.atomic import check_output
+    from fastgrl.io.pairs import check_table_name
+
+    check_output(check_table_name(out), force=force, inputs=tuple(filter(None, inputs)))
+
+
+def write_table(out: str, columns: dict[str, Array]) -> None:
+    """Write a table that was checked before; one that has come since is no reason to lose it."""
+    from fastgrl.io.pairs import write_columns
+
+    write_columns(out, columns)
+
+
+def check_model(folder: str, *, force: bool) -> None:
+    """Refuse a folder that a model could not or must not be written to."""
+    from fastgrl.storage import check_model_folder
+
+    if folder == STDOUT:
+        raise FastgrlError("a model is a folder and cannot go to standard output; give -o a name")
+    check_model_folder(folder, force=force)

@@ -1,0 +1,227 @@
+"""Pairs of nodes whose walks meet, and the logarithm of a diffusion: what link prediction is made of.
+
+The rows π_u of forward push are held as Q = P D^-½, so that ⟨Q_u, Q_v⟩ = Σ_x π_u(x) π_v(x) / d_x is the
+diffusion of twice the length between u and v, though only rows were ever computed.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from fastgrl.checks import Array
+from fastgrl.graph import Graph
+from fastgrl.kernels import CSR, compiled_module, transpose
+from fastgrl.parallel import parallel_map, thread_count
+from fastgrl.progress import Progress, portions
+from fastgrl.push import EPSILON, KEEP, Walker
+
+PMI_FLOOR = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class Diffusion:
+    """Sparse rows Q = P D^-½ of every node, and the degrees that go with them.
+
+    `left` holds walks that leave a node along its edges, `right` walks against them; an undirected graph has
+    one and the same for both. ⟨left_u, right_v⟩ = Σ_x π_u(x) π_v(x) / d_x: walks from u and v that meet.
+    """
+
+    left: CSR
+    right: CSR
+    out_degrees: Array
+    in_degrees: Array
+    volume: float
+
+    @classmethod
+    def of(cls, left: CSR, right: CSR, out_degrees: Array, in_degrees: Array) -> Diffusion:
+        """With vol = Σ d."""
+        return cls(left, right, out_degrees, in_degrees, float((out_degrees + in_degrees).sum() / 2))
+
+    @functools.cached_property
+    def middle(self) -> Array:
+        """d: the mean of the degrees out and in."""
+        return (self.out_degrees + self.in_degrees) / 2
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether both sides are the same rows."""
+        return self.left is self.right
+
+
+def diffuse(
+    graph: Graph,
+    *,
+    damping: float = 0.85,
+    epsilon: float = EPSILON,
+    keep: int = KEEP,
+    progress: Progress | None = None,
+) -> Diffusion:
+    """The diffusion rows of all nodes: at most `keep` entries each, accurate to `epsilon` times the degree.
+
+    >>> path = fg.Graph.from_edges([("ann", "bob"), ("bob", "eve")])
+    >>> diffuse(path, damping=0.5).left.as_scipy.toarray().round(2)
+    array([[0.58, 0.24, 0.08],
+           [0.17, 0.47, 0.17],
+           [0.08, 0.24, 0.58]], dtype=float32)
+    """
+    walker = Walker.of(graph, damping=damping, epsilon=epsilon, keep=keep)
+    sources = np.arange(graph.num_nodes, dtype=np.int32)
+    bars = portions(progress, [1, 1] if graph.directed else [1])
+    scale = ((walker.degrees + walker.backward.degrees) / 2) ** -0.5
+    left = scaled_rows(walker.rows(sources, progress=bars[0]), scale)
+    right = left
+    if graph.directed:
+        right = scaled_rows(walker.backward.rows(sources, progress=bars[1]), scale)
+    return Diffusion.of(left, right, walker.degrees, walker.backward.degrees)
+
+
+def scaled_rows(rows: CSR, scale: Array, at_once: int = 1 << 22) -> CSR:
+    """Multiply the columns of freshly made rows by `scale`, in place."""
+    assert rows.values is not None
+    factor = scale.astype(np.float32)
+    for first in range(0, rows.num_stored, at_once):
+        part = slice(first, first + at_once)
+        rows.values[part] *= factor[rows.indices[part]]
+    return rows
+
+
+def log_matrix(diffusion: Diffusion) -> CSR:
+    """log(1 + n G) on the non-zeros of G, where G = D_out^½ P D_in^-½ is the larger of both directions.
+
+    Exact rows would be symmetric, d_u π_u(v) = d_v π_v(u) in an undirected graph; the larger of the two mends
+    what was cut off in one of them. The diagonal is left out.
+    """
+    n = len(diffusion.middle)
+    root_out, root_in = diffusion.out_degrees**0.5, diffusion.in_degrees**0.5
+    half = diffusion.middle**0.5
+    a = _Scaled(diffusion.left, n * root_out, half / root_in)
+    b = _Scaled(transpose(diffusion.right), half / root_out, n * root_in)
+    merged = _merged_logs(a, b)
+    return merged.known_symmetric() if diffusion.symmetric else merged
+
+
+@dataclass(frozen=True, eq=False)
+class _Scaled:
+    """diag(row) matrix diag(column)."""
+
+    matrix: CSR
+    row: Array
+    column: Array
+
+    @property
+    def arrays(self) -> tuple[Array, Array, Array | None]:
+        return self.matrix.indptr, self.matrix.indices, self.matrix.values
+
+    @property
+    def scales(self) -> tuple[Array, Array]:
+        return self.row.astype(np.float32), self.column.astype(np.float32)
+
+
+def _merged_logs(a: _Scaled, b: _Scaled) -> CSR:
+    compiled, n = compiled_module(), a.matrix.shape[0]
+    if compiled is None:
+        return _merged_logs_by_scipy(a, b)
+    counts = np.empty(n, np.int64)
+    bounds = _row_ranges(n)
+    parallel_map(lambda rows: compiled.count_union(*a.arrays, *b.arrays, counts, *rows), bounds)
+    indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    indices, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
+    (ar, ac), (br, bc) = a.scales, b.scales
+
+    def fill(rows: tuple[int, int]) -> None:
+        compiled.merge_logs(*a.arrays, ar, ac, *b.arrays, br, bc, indptr, indices, values, *rows)
+
+    parallel_map(fill, bounds)
+    return CSR(indptr, indices, values, (n, n), np.dtype(np.float32))
+
+
+def _merged_logs_by_scipy(a: _Scaled, b: _Scaled) -> CSR:
+    one, other = (
+        sp.diags_array(side.row) @ side.matrix.as_scipy @ sp.diags_array(side.column) for side in (a, b)
+    )
+    larger = sp.csr_array(one.maximum(other))
+    larger.setdiag(0)
+    larger.eliminate_zeros()
+    larger.sort_indices()
+    values = np.log1p(larger.data).astype(np.float32)
+    n = a.matrix.shape[0]
+    return CSR(larger.indptr.astype(np.int64), larger.indices, values, (n, n), np.dtype(np.float32))
+
+
+def _row_ranges(rows: int) -> list[tuple[int, int]]:
+    step = max(1, -(-rows // (8 * thread_count())))
+    return [(first, min(first + step, rows)) for first in range(0, rows, step)]
+
+
+def pmi(diffusion: Diffusion, pairs: Array) -> Array:
+    """log(vol ⟨left_u, right_v⟩ + 0.01) for (m, 2) pairs of node numbers: how much nearer than by chance."""
+    return np.asarray(np.log(diffusion.volume * overlaps(diffusion.left, diffusion.right, pairs) + PMI_FLOOR))
+
+
+def overlaps(left: CSR, right: CSR, pairs: Array) -> Array:
+    """⟨row u of left, row v of right⟩ for each pair."""
+    compiled = compiled_module()
+    if compiled is None:
+        return _overlaps_by_scipy(left, right, pairs)
+    order = np.argsort(
+        pairs[:, 0], kind="stable"
+    )  # pairs with the same u share the work of laying out its row
+    u = np.ascontiguousarray(pairs[order, 0], np.int64)
+    v = np.ascontiguousarray(pairs[order, 1], np.int64)
+    found = np.empty(len(pairs), np.float32)
+
+    def part(rows: tuple[int, int]) -> None:
+        piece = slice(*rows)
+        compiled.overlap_pairs(
+            left.indptr,
+            left.indices,
+            left.values,
+            right.indptr,
+            right.indices,
+            right.values,
+            u[piece],
+            v[piece],
+            found[piece],
+            left.shape[1],
+        )
+
+    parallel_map(part, _row_ranges(len(pairs)))
+    result = np.empty(len(pairs))
+    result[order] = found
+    return result
+
+
+def _overlaps_by_scipy(left: CSR, right: CSR, pairs: Array, at_once: int = 4096) -> Array:
+    parts = [np.zeros(0)]
+    for first in range(0, len(pairs), at_once):
+        u, v = pairs[first : first + at_once].T
+        products = left.as_scipy[u].multiply(right.as_scipy[v])
+        parts.append(np.asarray(products.sum(axis=1), np.float64).ravel())
+    return np.concatenate(parts)
+
+
+def overlap_block(left: CSR, transposed: CSR, rows: Array, columns: tuple[int, int]) -> Array:
+    """⟨row u of left, row v of right⟩ for each u in `rows` and every v from columns[0] to columns[1] − 1.
+
+    `transposed` is the transpose of right.
+    """
+    compiled = compiled_module()
+    if compiled is None:
+        return np.asarray((left.as_scipy[rows] @ transposed.as_scipy).toarray()[:, slice(*columns)])
+    block = np.empty((len(rows), columns[1] - columns[0]), np.float32)
+    compiled.overlap_block(
+        left.indptr,
+        left.indices,
+        left.values,
+        transposed.indptr,
+        transposed.indices,
+        transposed.values,
+        np.ascontiguousarray(rows, np.int64),
+        block,
+        columns[0],
+    )
+    return block

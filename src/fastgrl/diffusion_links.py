@@ -1,0 +1,139 @@
+"""Link prediction by the logarithm of a diffusion: the default design."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fastgrl.checks import Array
+from fastgrl.costs import DIFFUSION_ROUNDS, diffusion_block
+from fastgrl.diffusion import log_matrix
+from fastgrl.fsvd import SVD
+from fastgrl.graph import Graph
+from fastgrl.leaves import Matrix
+from fastgrl.link_models import (
+    BlockScorer,
+    Fit,
+    Known,
+    LinkModel,
+    Regrown,
+    Settings,
+    Stopwatch,
+)
+from fastgrl.operators import Operator
+from fastgrl.progress import Progress, portions
+from fastgrl.regrowth import regrown_diffusion, with_new_nodes
+from fastgrl.scorers import Scorer
+from fastgrl.selection import DAMPINGS, Choice, choose, degree_weight, fixed_choice, hold_outs
+from fastgrl.spaces import FEATURE_SETS, Space, build_space, space_of
+
+LEAST_WITH_DEGREES = 4
+NO_HOLD_OUT = (
+    "no edges could be held out to learn from (a tree, a clique or a tiny graph): the score has fixed weights"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class DiffusionModel(LinkModel):
+    """score(u, v) is a fitted combination of features of a diffusion and of its embedding.
+
+    `degree_weight` is β of the plain dot product cos(u, v) + β(p_u + q_v) that `left` and `right` serve,
+    or None if they are the bare unit vectors.
+    """
+
+    space: Space
+    scorer: Scorer
+    damping: float
+    degree_weight: float | None
+    n_components: int
+
+    @property
+    def singular_values(self) -> Array:
+        return self.space.singular_values
+
+    @functools.cached_property
+    def left(self) -> Array:
+        """Unit vectors; then β log d_out and a column of ones."""
+        return self._with_degrees(self.space.left, self.space.norms[0], self.space.log_out, first=True)
+
+    @functools.cached_property
+    def right(self) -> Array:
+        """Unit vectors; then a column of ones and β log d_in."""
+        return self._with_degrees(self.space.right, self.space.norms[1], self.space.log_in, first=False)
+
+    def _with_degrees(self, vectors: Array, norms: Array, logs: Array, *, first: bool) -> Array:
+        result = np.zeros((len(vectors), self.n_components), np.float32)
+        np.divide(vectors, norms[:, None], out=result[:, : vectors.shape[1]], casting="same_kind")
+        if self.degree_weight is not None:
+            result[:, -2] = self.degree_weight * logs if first else 1
+            result[:, -1] = 1 if first else self.degree_weight * logs
+        return result
+
+    def score(self, pairs: Array) -> Array:
+        """The fitted log-odds."""
+        return self.scorer(self.space.features(pairs, len(self.scorer.weights)))
+
+    def block_scorer(self) -> BlockScorer:
+        features = self.space.block_features()
+        return lambda rows, columns: self.scorer.combine(features(rows, columns), np.dtype(np.float32))
+
+    @property
+    def feature_set(self) -> str:
+        """The name of the features in use, such as F3."""
+        return next(name for name, count in FEATURE_SETS.items() if count == len(self.scorer.weights))
+
+    @property
+    def fit_columns(self) -> int:
+        return 2 * (DIFFUSION_ROUNDS + 1) * diffusion_block(len(self.singular_values))
+
+    def factorised(self, graph: Graph) -> tuple[Operator, SVD]:
+        del graph  # its diffusion says all
+        return Matrix(log_matrix(self.space.diffusion)), self.space.svd
+
+    def fold_in(self, graph: Graph, out: Any, into: Any) -> tuple[DiffusionModel, Array]:
+        space, trust = with_new_nodes(self.space, graph, out, into, damping=self.damping)
+        return replace(self, space=space), trust
+
+    def regrown(self, graph: Graph, changed: Array) -> Regrown:
+        diffusion, rows = regrown_diffusion(self.space.diffusion, graph, changed, damping=self.damping)
+
+        def model(svd: SVD) -> DiffusionModel:
+            return replace(self, space=space_of(diffusion, svd))
+
+        return Regrown(Matrix(log_matrix(diffusion)), model, rows)
+
+
+def fit_diffusion(
+    graph: Graph,
+    settings: Settings,
+    *,
+    known: Known | None,
+    sides: Array | None,
+    progress: Progress | None,
+) -> Fit:
+    """Choose damping and features on held-out edges, or only fit the scorer there; refit on all edges."""
+    with_degrees = settings.n_components >= LEAST_WITH_DEGREES
+    rank = settings.n_components - 2 * with_degrees
+    watch = Stopwatch()
+    dampings = DAMPINGS if settings.select else (settings.damping,)
+    held = hold_outs(graph, settings, known, sides, count=2 if settings.select else 1)
+    choosing, fitting = portions(progress, [len(dampings) * len(held) or 1e-9, 1])
+    choice: Choice | None = None
+    if held:
+        sets = tuple(FEATURE_SETS) if settings.select else ("F3",)
+        choice = choose(
+            held, rank=rank, dampings=dampings, feature_sets=sets, seed=settings.seed, progress=choosing
+        )
+    watch.stop("select")
+    damping = settings.damping if choice is None else choice.damping
+    space = build_space(graph, rank=rank, damping=damping, seed=settings.seed, progress=fitting)
+    notices = () if choice else (NO_HOLD_OUT,)
+    choice = choice or fixed_choice(graph, space, damping=damping)
+    beta = degree_weight(choice.cosine_scorer) if with_degrees else None
+    model = DiffusionModel(space, choice.scorer, damping, beta, settings.n_components)
+    watch.stop("fit")
+    chosen = {"damping": damping, "features": model.feature_set, "rank": rank}
+    return Fit(model, chosen, choice.validation, watch.seconds, notices)

@@ -1,0 +1,243 @@
+"""How well links are predicted: split, fit, test, over as many seeds as asked for."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from fastgrl.checks import Array, integer, shown
+from fastgrl.datasets import DatasetInfo, LinkDataset, NodeDataset, describe, list_datasets
+from fastgrl.errors import ArgumentError
+from fastgrl.graph import Graph
+from fastgrl.link_prediction import LinkPredictor
+from fastgrl.metrics import average_precision, hits_at_k, roc_auc
+from fastgrl.splits import split_edges
+
+Progress = Callable[[int, int | None], None]
+
+# The designs of the paper, which a walk's window belongs to, and those that score (u, v) and (v, u) apart.
+WALKS = ("walk", "degree-walk", "as-released")
+ONE_WAY = ("walk", "as-released")
+HELD_OUT = 0.2
+_PAIRS_AT_ONCE = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """A graph to fit, and what to test it on: (m, 2) arrays of node numbers; validation is optional."""
+
+    graph: Graph
+    positives: Array
+    negatives: Array
+    validation: tuple[Array, Array] | None = None
+
+
+def evaluate_links(
+    source: LinkDataset | NodeDataset | Graph,
+    estimator: LinkPredictor | None = None,
+    *,
+    seed: int = 0,
+    repeat: int = 1,
+    random_split: bool = False,
+    metric: str | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Fit a link predictor and test it; a dictionary of plain numbers, lists and text.
+
+    A links dataset is tested on its official split, anything else (or with `random_split`) on 20 % of the
+    edges, held out, against as many non-edges. `seed` replaces the estimator's own, and the split's; with
+    `repeat` the figures are means over seeds `seed`, `seed + 1`, …, with standard deviations beside them and
+    every run under "repeats". `metric` adds "hits@K" to ROC-AUC and average precision. The paper's
+    designs take the window that was published for a dataset, unless the estimator has one.
+
+    >>> ring = fg.Graph.from_edges([(i, (i + step) % 40) for i in range(40) for step in (1, 2, 3)])
+    >>> found = evaluate_links(ring, fg.LinkPredictor(select=False, n_components=8))
+    >>> found["task"], found["split"], found["test"]["roc_auc"] > 0.8
+    ('links', 'random', True)
+    """
+    repeat, official = (
+        integer("repeat", repeat, least=1),
+        isinstance(source, LinkDataset) and not random_split,
+    )
+    name = None if isinstance(source, Graph) else source.name
+    known = describe(name) if name in list_datasets() else None
+    model = _with_published_window(LinkPredictor() if estimator is None else estimator, known)
+    own = "roc_auc" if known is None else known.metric
+    metric = own if metric is None else metric.replace("-", "_")
+    runs: list[dict[str, Any]] = []
+    for number in range(repeat):
+        question = official_question(source) if official else random_question(source, seed=seed + number)
+        model = clone(model).set_params(random_state=seed + number)
+        share = None if progress is None else _share(progress, number, repeat)
+        runs.append({"seed": seed + number} | _run(model, question, metric, share))
+    graph = question.graph
+    return {
+        "task": "links",
+        "dataset": name,
+        "split": "official" if official else "random",
+        "nodes": graph.num_nodes,
+        "edges": graph.num_edges,
+        "test_pairs": len(question.positives) + len(question.negatives),
+        "design": model.design,
+        "metric": metric,
+        **(runs[0] if repeat == 1 else _together(runs)),
+        "peak_memory_bytes": peak_memory(),
+    }
+
+
+def official_question(dataset: Any) -> Question:
+    """A links dataset as it comes."""
+    held = None
+    if dataset.validation is not None and dataset.validation_negatives is not None:
+        held = dataset.validation, dataset.validation_negatives
+    return Question(dataset.graph, dataset.test, dataset.test_negatives, held)
+
+
+def random_question(source: LinkDataset | NodeDataset | Graph, *, seed: int) -> Question:
+    """20 % of all edges held out, of the whole graph of a dataset, and as many non-edges."""
+    split = split_edges(whole_graph(source), fraction=HELD_OUT, seed=seed)
+    return Question(split.train, split.held_out, split.negatives)
+
+
+def whole_graph(source: LinkDataset | NodeDataset | Graph) -> Graph:
+    """Every edge that there is: of a links dataset also those for validation and test."""
+    if isinstance(source, Graph):
+        return source
+    if isinstance(source, NodeDataset):
+        return source.graph
+    parts = [
+        source.graph.edge_codes(),
+        source.test,
+        *([] if source.validation is None else [source.validation]),
+    ]
+    return source.graph.with_edges(np.concatenate(parts))
+
+
+def _with_published_window(model: LinkPredictor, known: DatasetInfo | None) -> LinkPredictor:
+    if model.window is not None or model.design not in WALKS or known is None or known.window is None:
+        return model
+    with_window: LinkPredictor = clone(model).set_params(window=known.window)
+    return with_window
+
+
+def _share(progress: Progress, number: int, repeat: int) -> Progress:
+    """The part of a bar that one of several runs fills."""
+
+    def report(done: int, total: int | None) -> None:
+        progress(done + number * (total or 0), None if total is None else repeat * total)
+
+    return report
+
+
+def _run(model: LinkPredictor, question: Question, metric: str, progress: Progress | None) -> dict[str, Any]:
+    ids = question.graph.node_ids
+    held = None if question.validation is None else tuple(ids[codes] for codes in question.validation)
+    model.fit(question.graph, validation=held, progress=progress)
+    begin = time.perf_counter()
+    scores = [model.score_pairs(ids[codes]) for codes in (question.positives, question.negatives)]
+    seconds = {**model.seconds_, "score": time.perf_counter() - begin}
+    return {
+        "validation": {"roc_auc": None} | plain(model.validation_),
+        "test": _figures(scores, metric),
+        "chosen": plain(model.chosen_),
+        "seconds": {name: round(value, 3) for name, value in seconds.items()},
+        **_alternatives(model, question, scores, metric),
+        "notices": list(model.notices_),
+    }
+
+
+def _alternatives(
+    model: LinkPredictor, question: Question, scores: Sequence[Array], metric: str
+) -> dict[str, Any]:
+    """The same fit read in other ways: the plain dot product, both directions, settings nearly as good."""
+    tests, ids = (question.positives, question.negatives), question.graph.node_ids
+    found: dict[str, Any] = {}
+    if model.design == "log-diffusion":
+        found["dot"] = _figures([_dots(model, codes) for codes in tests], metric)
+    if model.design in ONE_WAY:
+        back = [model.score_pairs(ids[codes[:, ::-1]]) for codes in tests]
+        found["both_ways"] = _figures([(a + b) / 2 for a, b in zip(scores, back, strict=True)], metric)
+    return found | ({"near_best": plain(model.near_best_)} if model.near_best_ else {})
+
+
+def _dots(model: LinkPredictor, codes: Array) -> Array:
+    """L_u·R_v for pairs of node numbers."""
+    parts = [codes[i : i + _PAIRS_AT_ONCE] for i in range(0, len(codes), _PAIRS_AT_ONCE)]
+    dots = [np.einsum("ij,ij->i", model.left_[part[:, 0]], model.right_[part[:, 1]]) for part in parts]
+    return np.concatenate(dots).astype(np.float64)
+
+
+def _figures(scores: Sequence[Array], metric: str) -> dict[str, float]:
+    positives, negatives = scores
+    found = {
+        "roc_auc": roc_auc(positives, negatives),
+        "average_precision": average_precision(positives, negatives),
+    }
+    return found if metric in found else found | {metric: _hits(positives, negatives, metric)}
+
+
+def _hits(positives: Array, negatives: Array, metric: str) -> float:
+    kind, _, count = metric.partition("@")
+    if kind != "hits" or not count.isdecimal():
+        raise ArgumentError(f"metric must be roc_auc, average_precision or hits@K, got {shown(metric)}")
+    return hits_at_k(positives, negatives, k=int(count))
+
+
+_AVERAGED = ("validation", "test", "seconds", "dot", "both_ways")
+
+
+def _together(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    first = {name: value for name, value in runs[0].items() if name not in ("notices", "near_best")}
+    means = {name: _mean([run[name] for run in runs]) for name in _AVERAGED if name in first}
+    spread = {f"{name}_std": _spread([run["test"][name] for run in runs]) for name in first["test"]}
+    notices = list(dict.fromkeys(notice for run in runs for notice in run["notices"]))
+    return first | means | {"test": means["test"] | spread, "notices": notices, "repeats": runs}
+
+
+def _mean(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    names = dict.fromkeys(name for run in runs for name in run)
+    return {name: _average([run.get(name) for run in runs]) for name in names}
+
+
+def _average(values: list[Any]) -> Any:
+    """The mean of numbers; anything else, and counts that are all the same, as it is."""
+    if all(type(value) is int for value in values) and len(set(values)) == 1:
+        return values[0]
+    return float(np.mean(values)) if all(isinstance(value, int | float) for value in values) else values[0]
+
+
+def _spread(values: list[float]) -> float:
+    return float(np.std(values, ddof=1))
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can hold it: numbers, text, lists and dictionaries; NaN and Inf become None.
+
+    >>> plain({"a": np.float64(0.5), "b": (np.int64(2), float("nan"))})
+    {'a': 0.5, 'b': [2, None]}
+    """
+    if isinstance(value, Mapping):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    if isinstance(value, float):
+        return value if np.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int) else str(value)
+
+
+def peak_memory() -> int | None:
+    """The most memory that this process has held, in bytes; None where the system does not say."""
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak) if sys.platform == "darwin" else int(peak) * 1024

@@ -1,0 +1,305 @@
+"""The verbs of link prediction: embed, link, score, recommend, update, evaluate links."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fastgrl import link_reports, terminal
+from fastgrl.command_files import (
+    STDOUT,
+    bar,
+    check_embedding,
+    check_model,
+    check_table,
+    dataset_or_graph,
+    ids_of,
+    known_ids,
+    known_pairs,
+    read_edges,
+    read_table,
+    refuse_mixed_output,
+    write_table,
+)
+from fastgrl.errors import ArgumentError, FastgrlError
+from fastgrl.options import (
+    Edges,
+    FitOptions,
+    Force,
+    Model,
+    PrintingOptions,
+    ReadingOptions,
+    Select,
+    SelectIfAsked,
+    TableOptions,
+    grouped,
+    metric,
+    one_of,
+    whole,
+)
+
+if TYPE_CHECKING:
+    from fastgrl.checks import Array
+    from fastgrl.graph import Graph
+    from fastgrl.link_prediction import LinkPredictor
+
+_TABLES = ".csv .tsv .parquet .npz, or - for stdout."
+
+
+def _out(help: str, metavar: str = "OUT") -> Any:
+    return typer.Option("-o", "--out", metavar=metavar, help=help, show_default=False)
+
+
+@grouped
+def embed(
+    edges: Edges,
+    reading: ReadingOptions,
+    fit: FitOptions,
+    printing: PrintingOptions,
+    out: Annotated[str, _out(".parquet .csv .npz .npy .txt, or - (CSV).")],
+    side: Annotated[
+        str,
+        typer.Option(metavar="left|right", parser=one_of("side", ("left", "right")), help="If directed."),
+    ] = "left",
+    select: SelectIfAsked = False,
+    force: Force = False,
+) -> None:
+    """Write a vector for every node, with its id; the same seed gives the same bits."""
+    from fastgrl.io.writers import write_embedding
+
+    refuse_mixed_output(out, printing)
+    files = check_embedding(out, force=force, inputs=(edges, reading.nodes))
+    found = read_edges(edges, reading, printing)
+    model = _fitted(found.graph, edges, fit, reading, printing, select=select)
+    vectors = model.left_ if side == "left" else model.right_
+    # Checked before the work; a file that has come since is no reason to lose it.
+    write_embedding(out, vectors, node_ids=found.graph.node_ids, force=True)
+    value = {"file": edges, "files": files, "side": side, **link_reports.fitted(model, found.graph)}
+    # What a fit says of itself is about scores, which nobody sees here.
+    terminal.print_notes(found.notices, quiet=printing.quiet)
+    if out != STDOUT:
+        terminal.show(value, link_reports.embedding(value), as_json=printing.json)
+
+
+@grouped
+def link(
+    edges: Edges,
+    reading: ReadingOptions,
+    fit: FitOptions,
+    printing: PrintingOptions,
+    out: Annotated[str, _out("The folder of the model.", "MODEL")],
+    validation: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Pairs that are links, to choose by.")
+    ] = None,
+    select: Select = True,
+    force: Force = False,
+) -> None:
+    """Fit a link predictor and save it as a folder, with how good it is."""
+    check_model(out, force=force)
+    found = read_edges(edges, reading, printing)
+    table = TableOptions(encoding=reading.encoding, threads=reading.threads)
+    held = None if validation is None else known_pairs(validation, found.graph, table, printing)
+    model = _fitted(found.graph, edges, fit, reading, printing, select=select, validation=held)
+    with bar("measuring how good it is", printing):
+        measured = model.certificate_
+    model.save(out, force=force)
+    value = {"file": edges, "model": out, **link_reports.fitted(model, found.graph)}
+    value["certificate"] = link_reports.certificate_figures(measured)
+    _say(value, found.notices, printing)
+    terminal.show(value, link_reports.model(value, found.graph, measured), as_json=printing.json)
+
+
+@grouped
+def score(
+    model: Model,
+    table: TableOptions,
+    printing: PrintingOptions,
+    pairs: Annotated[str, typer.Option(metavar="PAIRS", help="Two columns of ids; - is stdin.")],
+    out: Annotated[str, _out(_TABLES)],
+    force: Force = False,
+) -> None:
+    """Score given pairs, in their order: larger is likelier."""
+    from fastgrl.evaluation import plain
+    from fastgrl.parallel import use_threads
+
+    refuse_mixed_output(out, printing)
+    check_table(out, force=force, inputs=(pairs,))
+    predictor = _loaded(model)
+    asked = read_table(pairs, table, printing)
+    begin = time.perf_counter()
+    with use_threads(table.threads):
+        scores = predictor.score_pairs(predictor.graph_.node_ids[asked.numbers_in(predictor.graph_)])
+    spent = round(time.perf_counter() - begin, 3)
+    sources, targets = asked.columns
+    write_table(out, {"source": sources, "target": targets, "score": scores})
+    spread = terminal.figures(scores)
+    value = {"model": model, "pairs": len(scores), "scores": plain(spread), "out": out, "seconds": spent}
+    if out != STDOUT:
+        terminal.show(value, link_reports.scores(value), as_json=printing.json)
+
+
+@grouped
+def recommend(
+    model: Model,
+    table: TableOptions,
+    printing: PrintingOptions,
+    node: Annotated[list[str] | None, typer.Option(metavar="ID", help="A node; may be repeated.")] = None,
+    nodes_file: Annotated[
+        str | None, typer.Option("--for", metavar="FILE", help="A list of nodes; - is stdin.")
+    ] = None,
+    everyone: Annotated[bool, typer.Option("--all", help="Every node.")] = False,
+    k: Annotated[int, typer.Option("-k", metavar="N", parser=whole("k", 1), help="Links per node.")] = 10,
+    among: Annotated[str | None, typer.Option(metavar="FILE", help="Only links to these.")] = None,
+    approximate: Annotated[bool, typer.Option("--approximate", help="Faster, by an index.")] = False,
+    out: Annotated[str | None, _out(_TABLES)] = None,
+    force: Force = False,
+) -> None:
+    """Show the best missing links of nodes; links that are known are left out."""
+    from fastgrl.parallel import use_threads
+
+    if sum((bool(node), nodes_file is not None, everyone)) != 1:
+        raise FastgrlError("say for which nodes, once: --node ID (may be repeated), --for FILE or --all")
+    if out is not None:
+        refuse_mixed_output(out, printing)
+        check_table(out, force=force, inputs=(nodes_file, among))
+    predictor = _loaded(model)
+    wanted = ids_of(predictor.graph_, node) if node else None
+    if nodes_file is not None:
+        wanted = known_ids(nodes_file, predictor.graph_, table, printing)
+    candidates = None if among is None else known_ids(among, predictor.graph_, table, printing)
+    begin = time.perf_counter()
+    with use_threads(table.threads), bar(f"ranking for {model}", printing) as progress:
+        found = predictor.recommend(
+            wanted, k=k, candidates=candidates, approximate=approximate, progress=progress
+        )
+    if out is not None:
+        value = {"model": model, "k": k, "out": out, "links": len(found.scores)}
+        value["nodes"] = predictor.graph_.num_nodes if wanted is None else len(wanted)
+        value["seconds"] = round(time.perf_counter() - begin, 3)
+        write_table(out, {"node": found.nodes, "target": found.targets, "score": found.scores})
+        if out != STDOUT:
+            terminal.show(value, link_reports.recommendations_written(value), as_json=printing.json)
+    elif printing.json:
+        terminal.print_json({"model": model, "k": k, "recommendations": link_reports.recommended(found)})
+    elif node and len(node) == 1:
+        terminal.print_sections(link_reports.best_links(node[0], found))
+    else:
+        write_table(STDOUT, {"node": found.nodes, "target": found.targets, "score": found.scores})
+
+
+@grouped
+def update(
+    model: Model,
+    table: TableOptions,
+    printing: PrintingOptions,
+    edges: Annotated[str, typer.Option(metavar="NEW", help="New edges, also of new nodes; - is stdin.")],
+    weight: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of weights.")] = None,
+    unweighted: Annotated[bool, typer.Option("--unweighted", help="Leave weights out.")] = False,
+    out: Annotated[str | None, _out("Another folder (MODEL itself).", "OTHER")] = None,
+    force: Force = False,
+) -> None:
+    """Take new edges and nodes into a model without a refit, with how far the answer can be off."""
+    from fastgrl.evaluation import plain
+    from fastgrl.io.pairs import retyped
+    from fastgrl.parallel import use_threads
+
+    if out is not None:
+        check_model(out, force=force)
+    predictor = _loaded(model)
+    directed, how = predictor.graph_.directed, dataclasses.asdict(table)
+    reading = ReadingOptions(directed=directed, weight=weight, unweighted=unweighted, **how)
+    found = read_edges(edges, reading, printing)
+    ids = retyped(found.graph.node_ids, predictor.graph_.node_ids)
+    with use_threads(table.threads), bar(f"updating {model}", printing) as progress:
+        predictor.partial_fit(
+            ids[found.graph.edge_codes()], weights=found.graph.edge_weights(), progress=progress
+        )
+    predictor.save(model if out is None else out, force=out is None or force)
+    value = {"model": out or model, "edges_file": edges, "update": plain(predictor.update_)}
+    value |= {"nodes": predictor.graph_.num_nodes, "edges": predictor.graph_.num_edges}
+    _say({"notices": predictor.notices_}, found.notices, printing)
+    terminal.show(value, link_reports.update(value), as_json=printing.json)
+
+
+@grouped
+def evaluate_links(
+    source: Annotated[str, typer.Argument(metavar="NAME|EDGES", help="A dataset, or a file.")],
+    reading: ReadingOptions,
+    fit: FitOptions,
+    printing: PrintingOptions,
+    repeat: Annotated[int, typer.Option(metavar="N", parser=whole("repeat", 1), help="Seeds to try.")] = 1,
+    random_split: Annotated[bool, typer.Option("--random-split", help="Hold out 20 % of all edges.")] = False,
+    measure: Annotated[
+        str | None, typer.Option("--metric", metavar="hits@K", parser=metric, help="Besides ROC-AUC.")
+    ] = None,
+    select: Select = True,
+) -> None:
+    """Fit on one part of a graph and test on the other; a dataset's own split unless told otherwise."""
+    from fastgrl.evaluation import evaluate_links as evaluate
+
+    graph, notices = dataset_or_graph(source, reading, printing)
+    _refuse_rank(fit, getattr(graph, "graph", graph))
+    with bar(f"evaluating {source}", printing) as progress:
+        found = evaluate(
+            graph,
+            _predictor(fit, reading, select=select),
+            seed=fit.seed,
+            repeat=repeat,
+            random_split=random_split,
+            metric=measure,
+            progress=progress,
+        )
+    found["dataset"] = source
+    _say(found, notices, printing)
+    terminal.show(found, link_reports.evaluation(found), as_json=printing.json)
+
+
+def _say(value: Any, notices: tuple[str, ...], printing: PrintingOptions) -> None:
+    terminal.print_notes([*notices, *value["notices"]], quiet=printing.quiet)
+
+
+def _predictor(fit: FitOptions, reading: ReadingOptions, *, select: bool) -> LinkPredictor:
+    from fastgrl.link_prediction import LinkPredictor
+
+    return LinkPredictor(
+        design=fit.design,
+        n_components=fit.rank,
+        select=select,
+        window=fit.window,
+        negative=fit.negative,
+        bipartite=fit.bipartite,
+        random_state=fit.seed,
+        n_jobs=reading.threads,
+        max_memory=fit.max_memory,
+    )
+
+
+def _fitted(
+    graph: Graph,
+    edges: str,
+    fit: FitOptions,
+    reading: ReadingOptions,
+    printing: PrintingOptions,
+    *,
+    select: bool,
+    validation: Array | None = None,
+) -> LinkPredictor:
+    _refuse_rank(fit, graph)
+    with bar(f"fitting {edges}", printing) as progress:
+        model = _predictor(fit, reading, select=select)
+        return model.fit(graph, validation=validation, progress=progress)
+
+
+def _refuse_rank(fit: FitOptions, graph: Graph) -> None:
+    if fit.rank is not None and fit.rank > graph.num_nodes:
+        n = graph.num_nodes
+        raise ArgumentError(f"rank {fit.rank} is above the number of nodes, {n}; ask for at most {n}")
+
+
+def _loaded(folder: str) -> LinkPredictor:
+    from fastgrl.link_prediction import load
+
+    return load(folder)

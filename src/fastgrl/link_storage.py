@@ -1,0 +1,231 @@
+"""A link predictor as arrays and JSON, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastgrl import storage
+from fastgrl.bipartite import checked_sides
+from fastgrl.certificates import Certificate
+from fastgrl.checks import Array
+from fastgrl.diffusion import Diffusion
+from fastgrl.diffusion_links import DiffusionModel
+from fastgrl.errors import FastgrlError, InputError
+from fastgrl.fsvd import SVD
+from fastgrl.graph import Graph
+from fastgrl.io.atomic import StrPath, named
+from fastgrl.kernels import CSR
+from fastgrl.link_models import Fit, LinkModel
+from fastgrl.scorers import Scorer
+from fastgrl.shrunken_links import ShrunkenModel
+from fastgrl.spaces import FEATURE_SETS, Space
+from fastgrl.storage import Stored, expect
+from fastgrl.walk_links import WalkModel
+
+KIND = "link-predictor"
+_FIGURES = (
+    *("orthogonality", "captured", "captured_error", "residual_norm", "residual_norm_error"),
+    *("norm", "next_value"),
+)
+_SERIES = ("s", "left_residuals", "right_residuals")
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """What a fitted predictor is made of: its parameters, the graph in the model's order, and the rest.
+
+    `position[i]` is where the i-th node of the caller's graph stands in the model's; None if they agree.
+    """
+
+    parameters: dict[str, Any]
+    graph: Graph
+    position: Array | None
+    fit: Fit
+    certificate: Certificate | None
+
+
+def save_parts(parts: Parts, folder: StrPath, *, force: bool = False) -> None:
+    """Write a fitted predictor to a folder; a certificate that was measured goes with it."""
+    storage.save_model(_stored(parts), folder, force=force)
+
+
+def _stored(parts: Parts) -> Stored:
+    graph, fit = parts.graph, parts.fit
+    arrays, model = _model_arrays(fit.model)
+    arrays |= {"graph.indptr": graph.indptr, "graph.indices": graph.indices}
+    if graph.weights is not None:
+        arrays["graph.weights"] = graph.weights
+    if parts.position is not None:
+        arrays["position"] = parts.position
+    facts: dict[str, Any] = {
+        "model": model,
+        "directed": graph.directed,
+        "data_digest": storage.data_digest(
+            {name: array for name, array in arrays.items() if name.startswith("graph.")}, graph.node_ids
+        ),
+        "chosen": fit.chosen,
+        "validation": fit.validation,
+        "seconds": fit.seconds,
+        "notices": list(fit.notices),
+        "near_best": list(fit.near_best),
+        "bipartite": fit.sides is not None,
+    }
+    certificate = parts.certificate
+    if certificate is not None:
+        facts["certificate"] = {name: float(getattr(certificate, name)) for name in _FIGURES}
+        arrays |= {f"certificate.{name}": np.asarray(getattr(certificate, name)) for name in _SERIES}
+    return Stored(KIND, _plain(parts.parameters), facts, arrays, graph.node_ids)
+
+
+def _plain(parameters: dict[str, Any]) -> dict[str, Any]:
+    """The parameters as JSON has them; a generator cannot be written down, and the fit is over."""
+    kept = (bool, int, float, str, type(None))
+    return {
+        name: value if isinstance(value, kept) else value.item() if isinstance(value, np.generic) else 0
+        for name, value in parameters.items()
+    }
+
+
+def _model_arrays(model: LinkModel) -> tuple[dict[str, Array], dict[str, Any]]:
+    if isinstance(model, DiffusionModel):
+        space, diffusion = model.space, model.space.diffusion
+        sides = {"left": diffusion.left} | ({} if diffusion.symmetric else {"right": diffusion.right})
+        arrays = {
+            f"rows.{side}.{part}": getattr(rows, part)
+            for side, rows in sides.items()
+            for part in ("indptr", "indices", "values")
+        }
+        arrays |= {"out_degrees": diffusion.out_degrees, "in_degrees": diffusion.in_degrees}
+        arrays |= {"left": space.left, "right": space.right, "singular_values": space.singular_values}
+        scorer = model.scorer
+        arrays |= {f"scorer.{name}": getattr(scorer, name) for name in ("means", "deviations", "weights")}
+        facts = {"damping": model.damping, "degree_weight": model.degree_weight, "bias": scorer.bias}
+        return arrays, {"kind": "diffusion", "n_components": model.n_components} | facts
+    assert isinstance(model, WalkModel | ShrunkenModel)
+    arrays = {"U": model.svd.U, "s": np.asarray(model.svd.s), "V": np.ascontiguousarray(model.svd.Vt.T)}
+    facts = {
+        field.name: getattr(model, field.name)
+        for field in dataclasses.fields(model)
+        if field.name not in ("svd", "degrees")
+    }
+    kind = "walk"
+    if isinstance(model, ShrunkenModel):
+        kind, arrays["degrees"] = "shrunken", model.degrees
+    return arrays, {"kind": kind} | facts
+
+
+def load_parts(folder: StrPath) -> Parts:
+    """Read what `save_parts` wrote; large arrays stay on disk until they are used."""
+    stored = storage.load_model(folder)
+    if stored.kind != KIND:
+        raise InputError(f"{named(folder)} holds a {stored.kind}, not a {KIND}")
+    try:
+        graph = _graph(stored)
+        fit, position = _fit(stored, graph, folder), _position(stored, folder)
+        return Parts(stored.parameters, graph, position, fit, _certificate(stored, folder))
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise InputError(
+            f"{named(folder)} is not a whole {KIND}: {type(error).__name__} {error}; fit it again"
+        ) from error
+
+
+def _graph(stored: Stored) -> Graph:
+    arrays = stored.arrays
+    try:
+        return Graph(
+            arrays["graph.indptr"],
+            arrays["graph.indices"],
+            arrays.get("graph.weights"),
+            stored.node_ids,
+            directed=bool(stored.facts["directed"]),
+        )
+    except FastgrlError as error:
+        raise InputError(f"the graph in the model is damaged: {error}") from error
+
+
+def _fit(stored: Stored, graph: Graph, name: StrPath) -> Fit:
+    facts = stored.facts
+    known = dict(facts["model"])
+    make = {"diffusion": _diffusion_model, "walk": _walk_model, "shrunken": _shrunken_model}
+    model = make[known.pop("kind")](stored, known, name)
+    return Fit(
+        model,
+        facts["chosen"],
+        facts["validation"],
+        facts["seconds"],
+        tuple(facts["notices"]),
+        checked_sides(graph) if facts["bipartite"] else None,
+        tuple(facts["near_best"]),
+    )
+
+
+def _diffusion_model(stored: Stored, known: dict[str, Any], name: StrPath) -> DiffusionModel:
+    arrays = stored.arrays
+    shapes: dict[str, Any] = {"left": ("n", "k"), "right": ("n", "k"), "singular_values": ("k",)}
+    shapes |= {"out_degrees": ("n",), "in_degrees": ("n",)}
+    shapes |= {f"scorer.{part}": ("f",) for part in ("means", "deviations", "weights")}
+    lengths = expect(stored, shapes, name=name)
+    if lengths["f"] not in FEATURE_SETS.values() or known["n_components"] < lengths["k"]:
+        raise InputError(f"{named(name)} has a scorer of {lengths['f']} features; fit it again")
+    left = _rows(stored, "left", name)
+    right = _rows(stored, "right", name) if "rows.right.indptr" in arrays else left
+    diffusion = Diffusion.of(left, right, arrays["out_degrees"], arrays["in_degrees"])
+    space = Space(diffusion, arrays["left"], arrays["right"], arrays["singular_values"])
+    parts = {part: arrays[f"scorer.{part}"] for part in ("means", "deviations", "weights")}
+    scorer = Scorer(**parts, bias=float(known["bias"]))
+    return DiffusionModel(space, scorer, known["damping"], known["degree_weight"], int(known["n_components"]))
+
+
+def _rows(stored: Stored, side: str, name: StrPath) -> CSR:
+    """Diffusion rows, checked before compiled code follows their indices."""
+    names = {part: f"rows.{side}.{part}" for part in ("indptr", "indices", "values")}
+    lengths = expect(
+        stored,
+        {names["indptr"]: ("n+1",), names["indices"]: ("e",), names["values"]: ("e",)},
+        kinds={names["indptr"]: "i", names["indices"]: "i"},
+        name=name,
+    )
+    n = lengths["n"]
+    indptr, indices, values = (stored.arrays[names[part]] for part in ("indptr", "indices", "values"))
+    rises = indptr[0] == 0 and indptr[-1] == len(indices) and (np.diff(indptr) >= 0).all()
+    within = not len(indices) or (indices.min() >= 0 and indices.max() < n)
+    if not (rises and within) or indices.dtype != np.int32 or values.dtype != np.float32:
+        raise InputError(f"{named(name)}: its diffusion rows are damaged; fit it again")
+    return CSR(indptr.astype(np.int64, copy=False), indices, values, (n, n), np.dtype(np.float32))
+
+
+def _svd(stored: Stored, name: StrPath) -> SVD:
+    expect(stored, {"U": ("n", "k"), "V": ("n", "k"), "s": ("k",)}, name=name)
+    return SVD(stored.arrays["U"], stored.arrays["s"], stored.arrays["V"].T)
+
+
+def _walk_model(stored: Stored, known: dict[str, Any], name: StrPath) -> WalkModel:
+    return WalkModel(_svd(stored, name), **known)
+
+
+def _shrunken_model(stored: Stored, known: dict[str, Any], name: StrPath) -> ShrunkenModel:
+    expect(stored, {"degrees": ("n",)}, name=name)
+    return ShrunkenModel(_svd(stored, name), stored.arrays["degrees"], **known)
+
+
+def _position(stored: Stored, name: StrPath) -> Array | None:
+    if "position" not in stored.arrays:
+        return None
+    n = expect(stored, {"position": ("n",)}, kinds={"position": "i"}, name=name)["n"]
+    position = stored.arrays["position"]
+    if not (np.sort(position) == np.arange(n)).all():
+        raise InputError(f"{named(name)}: its order of nodes is damaged; fit it again")
+    return position
+
+
+def _certificate(stored: Stored, name: StrPath) -> Certificate | None:
+    if "certificate" not in stored.facts:
+        return None
+    expect(stored, {f"certificate.{part}": ("c",) for part in _SERIES}, name=name)
+    series: dict[str, Any] = {part: stored.arrays[f"certificate.{part}"] for part in _SERIES}
+    series |= {part: float(stored.facts["certificate"][part]) for part in _FIGURES}
+    return Certificate(**series)

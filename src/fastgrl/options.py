@@ -1,0 +1,193 @@
+"""What commands can be told: groups of options, and parsers whose errors name the option and the value."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import inspect
+import re
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from fastgrl import terminal
+from fastgrl.errors import FastgrlError
+
+# Named here as well as in the model, so that help is shown and a wrong name refused before NumPy is loaded.
+DESIGNS = ("log-diffusion", "degree-walk", "walk", "as-released", "shrunken")
+METRICS = ("roc-auc", "average-precision", "hits@K")
+_LARGEST_SEED = 2**64 - 1
+_NUMBER = re.compile(r"[0-9]{1,20}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,2})?")
+
+
+def whole(name: str, least: int, most: int | None = None) -> Callable[[str | int], int]:
+    """A parser of whole numbers from `least` to `most`."""
+
+    def parse(given: str | int) -> int:
+        text = str(given)  # typer sends defaults through as well
+        value = int(text) if re.fullmatch(r"[+-]?[0-9]{1,40}", text) else None
+        if value is None or value < least or (most is not None and value > most):
+            limits = f"of at least {least}" if most is None else f"from {least} to {most}"
+            # Not an ArgumentError: typer would take a ValueError for its own and reword it.
+            raise FastgrlError(f"--{name} must be a whole number {limits}, got {terminal.quoted(text)}")
+        return value
+
+    return parse
+
+
+def one_of(name: str, allowed: Sequence[str]) -> Callable[[str], str]:
+    """A parser of names that suggests the nearest one."""
+
+    def parse(text: str) -> str:
+        if text in allowed:
+            return text
+        close = difflib.get_close_matches(text[:40].lower(), allowed, 1)
+        hint = f"did you mean {close[0]}?" if close else f"choose from {', '.join(allowed)}"
+        raise FastgrlError(f"--{name} {terminal.quoted(text)} is not known; {hint}")
+
+    return parse
+
+
+def metric(text: str) -> str:
+    """A measure of links: roc-auc, average-precision or hits@K."""
+    if re.fullmatch(r"hits@[1-9][0-9]{0,8}", text):
+        return text
+    return one_of("metric", (*METRICS[:2], "hits@20"))(text)
+
+
+def _strength(given: str | float) -> float:
+    text = str(given)
+    if not _NUMBER.fullmatch(text):
+        raise FastgrlError(f"--negative must be a number of at least 0, got {terminal.quoted(text)}")
+    return float(text)
+
+
+def _amount(text: str) -> int:
+    from fastgrl.estimate import parse_bytes
+
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise FastgrlError(f"--max-memory: {error}") from None
+
+
+_file = functools.partial(typer.Option, rich_help_panel="How the file is read", show_default=False)
+_fit = functools.partial(typer.Option, rich_help_panel="What is fitted", show_default=False)
+_printing = functools.partial(typer.Option, rich_help_panel="What is printed", show_default=False)
+
+
+def _count(option: Any, name: str, help: str, *, least: int = 1, most: int | None = None) -> Any:
+    return option(metavar="N", parser=whole(name, least, most), help=help)
+
+
+_Delimiter = Annotated[str | None, _file(metavar="TEXT", help="Such as , ; | tab space.")]
+_Header = Annotated[bool | None, _file("--header/--no-header", help="First line has names.")]
+_Comment = Annotated[str | None, _file(metavar="CHAR|none", help="Begins a comment line.")]
+_Encoding = Annotated[str | None, _file(metavar="NAME", help="Of the text (utf-8).")]
+_Threads = Annotated[int | None, _count(_file, "threads", "All that are free.")]
+
+Edges = Annotated[str, typer.Argument(metavar="EDGES", help="Edge list, table or matrix; - is stdin.")]
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="A folder that `fastgrl link` wrote.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
+
+
+@dataclass(frozen=True)
+class ReadingOptions:
+    """How an edge list is to be read; whatever is not said is found out."""
+
+    directed: Annotated[bool, _file("--directed", help="Edges have a direction.")] = False
+    weight: Annotated[str | None, _file(metavar="COLUMN", help="Column of weights.")] = None
+    unweighted: Annotated[bool, _file("--unweighted", help="Leave weights out.")] = False
+    delimiter: _Delimiter = None
+    header: _Header = None
+    columns: Annotated[str | None, _file(metavar="SRC,DST[,WEIGHT]", help="By name or number.")] = None
+    comment: _Comment = None
+    encoding: _Encoding = None
+    nodes: Annotated[str | None, _file(metavar="FILE", help="Lists isolated ones too.")] = None
+    threads: _Threads = None
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """How a table of pairs or a list of ids is to be read."""
+
+    delimiter: _Delimiter = None
+    header: _Header = None
+    columns: Annotated[str | None, _file(metavar="SRC,DST", help="By name or number.")] = None
+    comment: _Comment = None
+    encoding: _Encoding = None
+    threads: _Threads = None
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """What is asked of a fit; `inspect` and `estimate` quote its cost."""
+
+    rank: Annotated[int | None, _count(_fit, "rank", "Columns in all (by design).")] = None
+    design: Annotated[
+        str, _fit(metavar="NAME", parser=one_of("design", DESIGNS), help=", ".join(DESIGNS) + ".")
+    ] = DESIGNS[0]
+    window: Annotated[int | None, _count(_fit, "window", "Steps of a walk.")] = None
+    negative: Annotated[float | None, _fit(metavar="X", parser=_strength, help="λ of non-edges.")] = None
+    seed: Annotated[int, _count(_fit, "seed", "Same seed, same bits (0).", least=0, most=_LARGEST_SEED)] = 0
+    max_memory: Annotated[int | None, _fit(metavar="8GB", parser=_amount, help="Refuse above this.")] = None
+    bipartite: Annotated[
+        bool, _fit("--bipartite/--no-bipartite", help="Links between two sides only (no).")
+    ] = False
+
+
+Dtype = Annotated[
+    str, _fit(metavar="NAME", parser=one_of("dtype", ("float32", "float64")), help="float32 or float64.")
+]
+Select = Annotated[bool, _fit("--select/--no-select", help="Settings by held-out edges (yes).")]
+SelectIfAsked = Annotated[bool, _fit("--select/--no-select", help="Settings by held-out edges (no).")]
+
+
+@dataclass(frozen=True)
+class PrintingOptions:
+    """What goes to stdout and stderr."""
+
+    json: Annotated[bool, _printing("--json", help="One JSON object on stdout.")] = False
+    quiet: Annotated[bool, _printing("--quiet", "-q", help="No notes, no progress.")] = False
+    no_progress: Annotated[bool, _printing("--no-progress", help="No progress bar.")] = False
+    debug: Annotated[bool, _printing("--debug", help="Show the traceback of an error.")] = False
+
+    @property
+    def bar(self) -> bool:
+        """Whether a terminal gets a progress bar."""
+        return not (self.quiet or self.no_progress)
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take groups of options: the fields of each become options of their own."""
+    signature = inspect.signature(command, eval_str=True)
+    kinds: dict[str, Any] = {name: p.annotation for name, p in signature.parameters.items()}
+    groups: dict[str, Any] = {name: kind for name, kind in kinds.items() if dataclasses.is_dataclass(kind)}
+
+    @functools.wraps(command)
+    def run_command(**values: Any) -> None:
+        built = {
+            name: group(**{field.name: values.pop(field.name) for field in dataclasses.fields(group)})
+            for name, group in groups.items()
+        }
+        command(**values, **built)
+
+    flat = [p for p in signature.parameters.values() if p.name not in groups]
+    flat += [parameter for group in groups.values() for parameter in _as_parameters(group)]
+    keyword_only = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in flat]
+    vars(run_command)["__signature__"] = inspect.Signature(keyword_only)
+    run_command.__annotations__ = {p.name: p.annotation for p in keyword_only}
+    return run_command
+
+
+def _as_parameters(group: Any) -> list[inspect.Parameter]:
+    kinds = typing.get_type_hints(group, include_extras=True)
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return [
+        inspect.Parameter(field.name, keyword, default=field.default, annotation=kinds[field.name])
+        for field in dataclasses.fields(group)
+    ]
