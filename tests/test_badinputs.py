@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import badinputs
@@ -48,6 +49,13 @@ def server() -> Iterator[Server]:
     running.close()
 
 
+@pytest.fixture
+def home(case: Case, tmp_path: Path) -> Iterator[Path]:
+    """Where a case is run; folders of pytest are for their owner only."""
+    with tempfile.TemporaryDirectory() if case.needs == "non-root" else nullcontext(tmp_path) as top:
+        yield Path(top) / case.name
+
+
 @pytest.fixture(scope="module")
 def model(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return badinputs.fit_model(server, tmp_path_factory.mktemp("models") / "fitted")
@@ -74,9 +82,7 @@ def test_every_awkward_input_is_inspected_as_a_user_should_get_it(case: Case, se
 
 @needs_folder
 @pytest.mark.parametrize("case", EMBEDDED, ids=lambda case: case.name)
-def test_every_awkward_edge_list_is_embedded_or_refused(case: Case, server: Server, tmp_path: Path):
-    # Folders of pytest are for their owner only.
-    home = Path(tempfile.mkdtemp()) / case.name if case.needs == "non-root" else tmp_path / case.name
+def test_every_awkward_edge_list_is_embedded_or_refused(case: Case, server: Server, home: Path):
     names = badinputs.prepare(case, home)
     before = badinputs.contents(home)
     outcome = server.run(case, home, badinputs.arguments_of(case), names)

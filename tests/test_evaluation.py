@@ -86,3 +86,13 @@ def test_an_evaluation_in_python_takes_any_graph():
     assert found["dataset"] is None
     assert 0 <= found["test"]["hits@5"] <= 1
     assert json.loads(json.dumps(plain(found), allow_nan=False)) == found
+
+
+@pytest.mark.parametrize(
+    ("edges", "words"),
+    [("a,b\nb,c\n", "too few edges"), ("a,b\nb,c\nc,a\n", "too few pairs without an edge")],
+)
+def test_a_graph_that_cannot_be_split_is_refused(edges, words, place, capsys):
+    (place / "edges.csv").write_text(edges)
+    assert run(["evaluate", "links", "edges.csv"]) == 2
+    assert words in capsys.readouterr().err

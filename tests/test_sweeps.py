@@ -11,14 +11,13 @@ import fastgrl as fg
 from fastgrl.errors import ArgumentError, DtypeError, FastgrlError, NotFiniteError, ShapeError
 from fastgrl.graph import Graph
 from fastgrl.metrics import hits_at_k, roc_auc
+from fastgrl.spectra import select_shrunken, shrunken_factors
 from fastgrl.splits import EdgeSplit, split_edges
 from fastgrl.sweeps import (
     WalkSubspace,
     cumulative_scores,
     rank_sweep,
-    select_shrunken,
     select_walk,
-    shrunken_factors,
 )
 from fastgrl.walks import degree_power, degree_walk, factorise, walk
 

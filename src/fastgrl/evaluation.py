@@ -24,7 +24,7 @@ Progress = Callable[[int, int | None], None]
 # The designs of the paper, which a walk's window belongs to, and those that score (u, v) and (v, u) apart.
 WALKS = ("walk", "degree-walk", "as-released")
 ONE_WAY = ("walk", "as-released")
-HELD_OUT = 0.2
+HELD_OUT, _LEAST_EDGES = 0.2, 3
 _PAIRS_AT_ONCE = 1 << 16
 
 
@@ -101,7 +101,13 @@ def official_question(dataset: Any) -> Question:
 
 def random_question(source: LinkDataset | NodeDataset | Graph, *, seed: int) -> Question:
     """20 % of all edges held out, of the whole graph of a dataset, and as many non-edges."""
-    split = split_edges(whole_graph(source), fraction=HELD_OUT, seed=seed)
+    graph = whole_graph(source)
+    n, distinct = graph.num_nodes, graph.num_edges - graph.num_self_loops
+    if distinct < _LEAST_EDGES:
+        raise ArgumentError(f"{graph!r} has too few edges to hold out {HELD_OUT:.0%} of them; it takes 3")
+    if n * (n - 1) // (1 if graph.directed else 2) - distinct < HELD_OUT * distinct:
+        raise ArgumentError(f"{graph!r} has too few pairs without an edge to test against; it is too dense")
+    split = split_edges(graph, fraction=HELD_OUT, seed=seed)
     return Question(split.train, split.held_out, split.negatives)
 
 

@@ -173,7 +173,11 @@ def recommend(
     begin = time.perf_counter()
     with use_threads(table.threads), bar(f"ranking for {model}", printing) as progress:
         found = predictor.recommend(
-            wanted, k=k, candidates=candidates, approximate=approximate, progress=progress
+            wanted,
+            k=min(k, predictor.graph_.num_nodes),
+            candidates=candidates,
+            approximate=approximate,
+            progress=progress,
         )
     if out is not None:
         value = {"model": model, "k": k, "out": out, "links": len(found.scores)}

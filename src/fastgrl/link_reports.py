@@ -90,12 +90,13 @@ def _short(value: Any) -> str:
 
 
 def seconds(spent: Mapping[str, float]) -> str:
-    """Seconds by what they were spent on.
+    """Seconds by what they were spent on, in the order of the work.
 
-    >>> seconds({"select": 2.04, "fit": 0.5})
+    >>> seconds({"fit": 0.5, "select": 2.04})
     'select 2.04 s · fit 0.50 s'
     """
-    return " · ".join(f"{name} {value:.2f} s" for name, value in spent.items())
+    ordered = sorted(spent, key=("select", "fit", "score").index)
+    return " · ".join(f"{name} {spent[name]:.2f} s" for name in ordered)
 
 
 def measures(found: Mapping[str, Any]) -> dict[str, str]:
@@ -213,7 +214,11 @@ def evaluation(found: Mapping[str, Any]) -> list[Section]:
         "time": seconds(found["seconds"]) + " each" * bool(many),
     }
     sections: list[Section] = [(f"{found['dataset']}: {split}", rows)]
-    if validation := measures(found["validation"]):
+    validation = measures(found["validation"])
+    if near := found.get("near_best"):
+        values = [setting["value"] for setting in near]
+        validation["near best"] = f"{len(near)} settings from {min(values):.2%} to {max(values):.2%}"
+    if validation:
         sections.append(("validation (edges held out of those)", validation))
     sections.append((f"test ({found['test_pairs']:,} pairs)", measures(found["test"])))
     titles = {"dot": "the plain dot product on the same pairs", "both_ways": "both directions averaged"}

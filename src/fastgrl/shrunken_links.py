@@ -34,7 +34,7 @@ from fastgrl.metrics import hits_at_k, roc_auc
 from fastgrl.operators import Operator
 from fastgrl.progress import Progress, portions
 from fastgrl.selection import hold_outs
-from fastgrl.sweeps import select_shrunken, shrunken_factors
+from fastgrl.spectra import select_shrunken, shrunken_factors
 from fastgrl.walks import degree_power
 
 DEFAULTS = {"power": 0.4375, "outer": 0.375, "shrinkage": 1000.0}

@@ -1,8 +1,8 @@
-"""Choosing window, λ, rank and shrinkage for little more than one fit.
+"""Choosing window, λ and rank of a walk for little more than one fit.
 
 One fit of rank K holds every smaller rank. One pair of bases Q, R shared by all settings turns the SVD of
 each walk matrix M into that of the small Q'M R, which is linear in what was measured once: Q'T^iR, Q'A R and
-Q'11'R. And one spectrum of D^-a A D^-a holds every shrinkage, outer degree power and rank.
+Q'11'R.
 """
 
 from __future__ import annotations
@@ -15,31 +15,27 @@ import numpy as np
 
 from fastgrl import walks
 from fastgrl.checks import Array, integer, size
-from fastgrl.errors import ArgumentError, DtypeError, NotFiniteError, ShapeError
-from fastgrl.fsvd import SVD, Progress, fsvd
+from fastgrl.errors import ArgumentError, DtypeError, ShapeError
+from fastgrl.fsvd import Progress, fsvd
 from fastgrl.graph import Graph
 from fastgrl.linalg import seam_of
 from fastgrl.metrics import roc_auc
 from fastgrl.normalisations import transition
-from fastgrl.operators import Operator
 from fastgrl.orthonormal import orthonormalise
 from fastgrl.parallel import single_threaded_blas, use_threads
 from fastgrl.splits import EdgeSplit
-from fastgrl.walks import Design, Factors, checked_design, finite_number, window_weights
+from fastgrl.walks import Design, checked_design, finite_number, window_weights
 
 Metric = Callable[[Array, Array], float]
 
 WINDOWS = (1, 2, 3, 5, 10, 20)
 NEGATIVES = (0.0, 0.02, 0.1, 0.3, 1.0, 3.0)
-POWERS = (0.3125, 0.375, 0.4375, 0.5)
-OUTERS = (0.0, 0.125, 0.25, 0.3125, 0.375, 0.4375, 0.5)
-SHRINKAGES = (0.0, 10.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0)
 
-_BLOCK_PAIRS, _SHRUNKEN_RANK = 1 << 14, 512
+_BLOCK_PAIRS = 1 << 14
 # Long walks and short ones with much of A in them: what lies between is nearly in the span of both.
 _SHORT = (2, 1.0)
 _LONG_NEGATIVE = 0.1
-_FINALISTS, _WARM_ROUNDS, _NEAR = 3, 4, 0.01
+_FINALISTS, _WARM_ROUNDS = 3, 4
 
 
 def cumulative_scores(left: Array, right: Array, *, pairs: Any, ranks: Any = None) -> Array:
@@ -51,10 +47,10 @@ def cumulative_scores(left: Array, right: Array, *, pairs: Any, ranks: Any = Non
     >>> cumulative_scores(L, L, pairs=[[0, 1]])
     array([[  2., 202.]])
     """
-    u, v = _checked_pairs(pairs, "pairs", len(left))
-    kept = _checked_ranks(ranks, left.shape[1]) - 1
+    u, v = checked_pairs(pairs, "pairs", len(left))
+    kept = checked_ranks(ranks, left.shape[1]) - 1
     scores = np.empty((len(u), len(kept)), np.result_type(left, right))
-    for rows in _blocks(len(u)):
+    for rows in pair_blocks(len(u)):
         products = left[u[rows]] * right[v[rows]]
         scores[rows] = np.cumsum(products, axis=1)[:, kept]
     return scores
@@ -80,7 +76,7 @@ def rank_sweep(
     """
     scores = []
     for pairs, name in ((positives, "positives"), (negatives, "negatives")):
-        forth = np.stack(_checked_pairs(pairs, name, len(left)), axis=1)
+        forth = np.stack(checked_pairs(pairs, name, len(left)), axis=1)
         ways = [forth, forth[:, ::-1]] if both_ways else [forth]
         found = [cumulative_scores(left, right, pairs=way, ranks=ranks) for way in ways]
         scores.append(np.sum(found, axis=0))
@@ -133,7 +129,12 @@ def _shared_subspace(graph: Graph, design: str, rank: int, window: int, seed: in
 
 def _orthonormal(blocks: list[Array]) -> Array:
     n, kind = len(blocks[0]), blocks[0].dtype
-    together = np.hstack([np.full((n, 1), n**-0.5, kind), *blocks])
+    return basis_of([np.full((n, 1), n**-0.5, kind), *blocks])
+
+
+def basis_of(blocks: list[Array]) -> Array:
+    """Orthonormal columns that span those of all blocks together."""
+    n, kind, together = len(blocks[0]), blocks[0].dtype, np.hstack(blocks)
     seam, width = seam_of(together), min(together.shape)
     Q: Array = orthonormalise(seam, together, seam.basis(n, 0, kind), width=width, fresh=None)[0]
     return Q
@@ -182,7 +183,7 @@ def select_walk(
         walks.as_released(split.train)  # refuses what it cannot do before any work is done
     settings, report = _walk_settings(windows, negatives), progress or (lambda *_: None)
     rank = integer("rank", rank, least=1, most=split.train.num_nodes)
-    tried = _checked_ranks([rank] if ranks is None else ranks, rank)
+    tried = checked_ranks([rank] if ranks is None else ranks, rank)
     rounds = None if design == "as-released" else _WARM_ROUNDS
     table: list[dict[str, Any]] = []
 
@@ -221,166 +222,13 @@ def _walk_settings(windows: Sequence[int], negatives: Sequence[float]) -> list[t
     return list(dict.fromkeys(both))
 
 
-def shrunken_factors(
-    graph: Graph,
-    *,
-    power: float,
-    outer: float,
-    shrinkage: float,
-    rank: int | None = None,
-    seed: int = 0,
-    progress: Progress | None = None,
-    n_threads: int | None = None,
-) -> Factors:
-    """Factors left = D^b V f(λ) and right = D^b V of the leading eigenpairs of D^-a A D^-a.
-
-    a is `power`, b `outer`, c `shrinkage`; f(λ) = λ³ / (λ² + μ) with μ = c mean(d)^(-4a) damps small
-    eigenvalues instead of cutting them off. The result's `svd` has s = |λ| and U = V sign(λ). `rank` None is
-    512, or all there are. Undirected graphs only.
-
-    >>> graph = fg.Graph.from_edges([(0, 1), (1, 2), (2, 0), (2, 3)])
-    >>> shrunken_factors(graph, power=0.5, outer=0.25, shrinkage=1.0, rank=2).left.shape
-    (4, 2)
-    """
-    with use_threads(n_threads), single_threaded_blas():
-        found = _Spectrum.of(graph, power, rank, seed, progress)
-    V, f, kind = found.vectors, found.shrunken(graph, shrinkage), found.vectors.dtype
-    d, signs = _outer_column(graph, outer)[:, None], np.where(found.values < 0, -1, 1)
-    if not d.max(initial=0) ** 2 * np.abs(f).max(initial=0) < float(np.finfo(kind).max):
-        raise NotFiniteError(f"scores with outer = {outer:g} are too large; divide the weights by a constant")
-    svd = SVD(V * signs.astype(kind), np.abs(found.values).astype(kind), V.T, found.rounds)
-    return Factors(found.operator, svd, (d * V * f).astype(kind), (d * V).astype(kind))
-
-
-@dataclass(frozen=True, eq=False)
-class _Spectrum:
-    """Eigenpairs of D^-a A D^-a, the largest eigenvalues in size first."""
-
-    operator: Operator
-    power: float
-    values: Array
-    vectors: Array
-    rounds: int
-
-    @classmethod
-    def of(cls, graph: Graph, power: float, rank: int | None, seed: int, progress: Any) -> _Spectrum:
-        if graph.directed:
-            raise ArgumentError(f'the shrunken spectrum needs an undirected graph, not {graph!r}; use "walk"')
-        M, n = walks.degree_power(graph, power=power), graph.num_nodes
-        rank = min(_SHRUNKEN_RANK, n) if rank is None else integer("rank", rank, least=1, most=n)
-        # Rounds enough for the answer not to depend on the seed: every direction kept counts in the score.
-        svd = fsvd(M, rank, block_size=max(8, -(-rank // 4)), n_iter=12, seed=seed, progress=progress)
-        # M V = U s, so that V'M V costs no product; its eigenvalues have signs, and λ and −λ come apart.
-        (U, s, Vt), seam = svd, seam_of(svd.U)
-        small = seam.cross(Vt.T, U) * s
-        values, B = np.linalg.eigh((small + small.T) / 2)
-        order = np.argsort(-np.abs(values), kind="stable")
-        V = seam.times(Vt.T, B[:, order])
-        signs = seam.signs(V) * np.where(values[order] < 0, -1, 1)  # as `SVD` has them: U = V sign(λ)
-        return cls(M, float(power), values[order], V * signs.astype(V.dtype), svd.rounds)
-
-    def shrunken(self, graph: Graph, shrinkage: float) -> Array:
-        """f(λ) = λ / (1 + μ / λ²)."""
-        shrinkage = finite_number("shrinkage", shrinkage, least=0.0)
-        mean = float(graph.degrees.mean()) or 1.0
-        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            mu = shrinkage * np.float64(mean) ** (-4 * self.power)
-            f = np.where(self.values == 0, 0.0, self.values / (1 + mu / self.values**2))
-        if not (np.isfinite(mu) and np.isfinite(f).all()):
-            raise NotFiniteError(
-                f"μ = {mu:g} is out of range: degrees are {mean:.3g} on average, rescale them"
-            )
-        return f
-
-
-def _outer_column(graph: Graph, outer: float) -> Array:
-    power, d = finite_number("outer", outer), graph.degrees
-    with np.errstate(over="ignore"):
-        column = np.power(d, power, out=np.zeros_like(d), where=d > 0)
-    if not column.max(initial=0) < 1e18:  # so that products of two fit float32
-        raise NotFiniteError(f"degrees up to {d.max():.3g} to the power outer = {power:g} are too large")
-    return column
-
-
-@dataclass(frozen=True, eq=False)
-class ShrunkenChoice:
-    """The setting with the best validation metric, `value`.
-
-    `table` holds all settings, best first: dicts of power, outer, shrinkage, rank and value; `near` those
-    within one percentage point of the best, and at least ten.
-    """
-
-    power: float
-    outer: float
-    shrinkage: float
-    rank: int
-    value: float
-    near: list[dict[str, Any]]
-    table: list[dict[str, Any]]
-
-
-def select_shrunken(
-    graph: Graph,
-    *,
-    positives: Any,
-    negatives: Any,
-    powers: Sequence[float] = POWERS,
-    outers: Sequence[float] = OUTERS,
-    shrinkages: Sequence[float] = SHRINKAGES,
-    ranks: Any = None,
-    metric: Metric = roc_auc,
-    seed: int = 0,
-    progress: Progress | None = None,
-    n_threads: int | None = None,
-) -> ShrunkenChoice:
-    """Choose a, b, c and the rank of `shrunken_factors` by a metric of (positive, negative) scores.
-
-    One fsvd of the largest rank for each power; the rest is free, since a pair scores d_u^b d_v^b
-    Σ_j f(λ_j) V_uj V_vj: the products over j times one matrix with a column per shrinkage and rank.
-
-    >>> graph = fg.Graph.from_edges([(0, 1), (1, 2), (2, 3), (3, 0), (3, 4)])
-    >>> choice = select_shrunken(graph, positives=[[0, 4]], negatives=[[1, 4]], ranks=[2], powers=[0.5])
-    >>> choice.power, choice.rank
-    (0.5, 2)
-    """
-    if not (len(powers) and len(outers) and len(shrinkages)):
-        raise ArgumentError("powers, outers and shrinkages must hold at least one value each")
-    nodes, report = graph.num_nodes, progress or (lambda *_: None)
-    tried = _checked_ranks([min(_SHRUNKEN_RANK, nodes)] if ranks is None else ranks, nodes)
-    pairs = [_checked_pairs(positives, "positives", nodes), _checked_pairs(negatives, "negatives", nodes)]
-    columns = [(float(c), int(r)) for c in shrinkages for r in tried]
-    table: list[dict[str, Any]] = []
-    for done, power in enumerate(powers, 1):
-        with use_threads(n_threads), single_threaded_blas():
-            found = _Spectrum.of(graph, power, int(tried.max()), seed, None)
-            filters = np.stack([found.shrunken(graph, c) * (np.arange(tried.max()) < r) for c, r in columns])
-            scores = [_filtered(found.vectors, u, v, filters) for u, v in pairs]
-        for b in outers:
-            d = _outer_column(graph, b)
-            p, n = (s * (d[u] * d[v])[:, None] for s, (u, v) in zip(scores, pairs, strict=True))
-            table += [
-                {"power": float(power), "outer": float(b), "shrinkage": c, "rank": r, "value": metric(x, y)}
-                for (c, r), x, y in zip(columns, p.T, n.T, strict=True)
-            ]
-        report(done, len(powers))
-    table.sort(key=lambda row: -row["value"])
-    near = [row for i, row in enumerate(table) if i < 10 or row["value"] >= table[0]["value"] - _NEAR]
-    return ShrunkenChoice(**table[0], near=near, table=table)
-
-
-def _filtered(V: Array, u: Array, v: Array, filters: Array) -> Array:
-    """Σ_j F_ij V_uj V_vj for every filter i: m×len(filters)."""
-    scores, F = np.empty((len(u), len(filters)), V.dtype), filters.T.astype(V.dtype)
-    for rows in _blocks(len(u)):
-        scores[rows] = (V[u[rows]] * V[v[rows]]) @ F
-    return scores
-
-
-def _blocks(count: int) -> Iterator[slice]:
+def pair_blocks(count: int) -> Iterator[slice]:
+    """Slices of a list of pairs, small enough to gather the vectors of both ends."""
     return (slice(first, first + _BLOCK_PAIRS) for first in range(0, count, _BLOCK_PAIRS))
 
 
-def _checked_ranks(ranks: Any, most: int) -> Array:
+def checked_ranks(ranks: Any, most: int) -> Array:
+    """Ranks from 1 to `most`; None is all of them."""
     given = range(1, most + 1) if ranks is None else np.atleast_1d(ranks).tolist()
     checked = [integer("ranks", rank, least=1, most=most) for rank in given]
     if not checked:
@@ -388,7 +236,8 @@ def _checked_ranks(ranks: Any, most: int) -> Array:
     return np.array(checked)
 
 
-def _checked_pairs(pairs: Any, name: str, num_nodes: int) -> tuple[Array, Array]:
+def checked_pairs(pairs: Any, name: str, num_nodes: int) -> tuple[Array, Array]:
+    """The two columns of an (m, 2) array of node numbers."""
     array = np.asarray(pairs)
     if array.ndim != 2 or array.shape[1] != 2:
         raise ShapeError(f"{name} must be an (m, 2) array of node numbers, got {size(array.shape)}")
