@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -31,28 +32,31 @@ struct Rows {
 
 // What a node holds during a push: beside its residual the threshold, so that both come with one cache line.
 struct Cell {
-    float residual;
+    float residual;  // negative: not reached yet
     float threshold;
 };
+
+constexpr float kUnreached = -1.0f;
 
 class Pusher {
   public:
     Pusher(const int64_t *indptr, const int32_t *indices, const float *shares, const float *thresholds,
            int64_t nodes, float damping, int64_t keep)
-        : indptr_(indptr), indices_(indices), shares_(shares), damping_(damping), keep_(keep),
-          cells_(nodes), settled_(nodes, 0.0f) {
-        for (int64_t node = 0; node < nodes; ++node) cells_[node] = {0.0f, thresholds[node]};
+        : indptr_(indptr), indices_(indices), shares_(shares), damping_(damping), keep_(keep), cells_(nodes),
+          settled_(nodes, 0.0f), reached_(nodes + 1), frontier_(nodes + 1), pushed_(nodes + 1), amounts_(nodes + 1) {
+        for (int64_t node = 0; node < nodes; ++node) cells_[node] = {kUnreached, thresholds[node]};
     }
 
     // The largest entries of row `source`, in the order of their columns; returns how many.
     int64_t row(int32_t source, int32_t *columns, float *values) {
-        touched_.assign(1, source);
-        frontier_.clear();
+        num_reached_ = num_frontier_ = 0;
+        reached_[num_reached_++] = source;
         cells_[source].residual = 1.0f;
-        if (1.0f > cells_[source].threshold) frontier_.push_back(source);
-        while (!frontier_.empty()) {
+        if (1.0f > cells_[source].threshold) frontier_[num_frontier_++] = source;
+        while (num_frontier_ > 0) {
             settle_frontier();
-            for (size_t i = 0; i < amounts_.size(); ++i) spread(pushed_[i], amounts_[i]);
+            if (shares_) spread([this](int64_t entry, float amount) { return amount * shares_[entry]; });
+            else spread([](int64_t, float amount) { return amount; });
         }
         return collect(columns, values);
     }
@@ -61,51 +65,77 @@ class Pusher {
     // All of a round's residuals are taken before any is spread: the outcome does not depend on the order of nodes.
     void settle_frontier() {
         pushed_.swap(frontier_);
-        frontier_.clear();
-        amounts_.resize(pushed_.size());
-        for (size_t i = 0; i < pushed_.size(); ++i) {
-            float &residual = cells_[pushed_[i]].residual;
-            amounts_[i] = damping_ * residual;
-            settled_[pushed_[i]] += (1.0f - damping_) * residual;
-            residual = 0.0f;
+        num_pushed_ = num_frontier_;
+        num_frontier_ = 0;
+        for (int64_t i = 0; i < num_pushed_; ++i) {
+            const int32_t node = pushed_[i];
+            const float residual = cells_[node].residual;
+            cells_[node].residual = 0.0f;
+            settled_[node] += (1.0f - damping_) * residual;
+            const int64_t neighbours = indptr_[node + 1] - indptr_[node];
+            amounts_[i] = shares_ ? damping_ * residual : damping_ * residual / static_cast<float>(neighbours);
         }
     }
 
-    void spread(int32_t node, float amount) {
-        const int64_t begin = indptr_[node], end = indptr_[node + 1];
-        if (shares_) {
-            for (int64_t e = begin; e < end; ++e) receive(indices_[e], amount * shares_[e]);
-        } else if (end > begin) {
-            const float share = amount / static_cast<float>(end - begin);
-            for (int64_t e = begin; e < end; ++e) receive(indices_[e], share);
+    // Without branches: a list is written to always, and grows only if it should. Whether a node is reached for
+    // the first time, or is now above its threshold, cannot be foreseen, and a wrong guess costs more than a store.
+    template <typename Share>
+    void spread(Share share) {
+        Cell *const cells = cells_.data();
+        int32_t *const reached = reached_.data(), *const frontier = frontier_.data();
+        int64_t num_reached = num_reached_, num_frontier = 0;
+        for (int64_t i = 0; i < num_pushed_; ++i) {
+            const float amount = amounts_[i];
+            const int64_t end = indptr_[pushed_[i] + 1];
+            for (int64_t entry = indptr_[pushed_[i]]; entry < end; ++entry) {
+                const int32_t node = indices_[entry];
+                const Cell cell = cells[node];
+                const float before = std::max(cell.residual, 0.0f), after = before + share(entry, amount);
+                cells[node].residual = after;
+                reached[num_reached] = frontier[num_frontier] = node;
+                num_reached += cell.residual < 0.0f;
+                num_frontier += (after > cell.threshold) & (before <= cell.threshold);
+            }
         }
-    }
-
-    void receive(int32_t node, float amount) {
-        Cell &cell = cells_[node];
-        const float before = cell.residual, after = before + amount;
-        cell.residual = after;
-        if (before == 0.0f && after > 0.0f && settled_[node] == 0.0f) touched_.push_back(node);
-        if (after > cell.threshold && before <= cell.threshold) frontier_.push_back(node);
+        num_reached_ = num_reached;
+        num_frontier_ = num_frontier;
     }
 
     int64_t collect(int32_t *columns, float *values) {
-        best_.clear();
-        for (int32_t node : touched_) {
-            const float value = settled_[node] + (1.0f - damping_) * cells_[node].residual;
-            if (value > 0.0f) best_.emplace_back(-value, node);
-            settled_[node] = cells_[node].residual = 0.0f;
+        sizes_.clear();
+        for (int64_t i = 0; i < num_reached_; ++i) {
+            const int32_t node = reached_[i];
+            settled_[node] += (1.0f - damping_) * cells_[node].residual;
+            cells_[node].residual = kUnreached;
+            sizes_.push_back(settled_[node]);
         }
-        if (static_cast<int64_t>(best_.size()) > keep_) {
-            std::nth_element(best_.begin(), best_.begin() + keep_, best_.end());
-            best_.resize(keep_);
+        const float least = smallest_kept();
+        int64_t kept = 0, tied = 0;
+        // Above the cut first; of those exactly at it as many as there is room for, the smaller nodes.
+        for (int64_t i = 0; i < num_reached_; ++i) {
+            const int32_t node = reached_[i];
+            const float value = settled_[node];
+            if (value > least) columns[kept++] = node;
+            else if (value == least && value > 0.0f) reached_[tied++] = node;
+            else settled_[node] = 0.0f;
         }
-        std::sort(best_.begin(), best_.end(), [](const auto &a, const auto &b) { return a.second < b.second; });
-        for (size_t i = 0; i < best_.size(); ++i) {
-            columns[i] = best_[i].second;
-            values[i] = -best_[i].first;
+        std::sort(reached_.begin(), reached_.begin() + tied);
+        for (int64_t i = 0; i < tied; ++i) {
+            if (kept < keep_) columns[kept++] = reached_[i];
+            else settled_[reached_[i]] = 0.0f;
         }
-        return static_cast<int64_t>(best_.size());
+        std::sort(columns, columns + kept);
+        for (int64_t i = 0; i < kept; ++i) {
+            values[i] = settled_[columns[i]];
+            settled_[columns[i]] = 0.0f;
+        }
+        return kept;
+    }
+
+    float smallest_kept() {
+        if (static_cast<int64_t>(sizes_.size()) <= keep_) return 0.0f;
+        std::nth_element(sizes_.begin(), sizes_.begin() + (keep_ - 1), sizes_.end(), std::greater<float>());
+        return sizes_[keep_ - 1];
     }
 
     const int64_t *indptr_;
@@ -115,9 +145,11 @@ class Pusher {
     const int64_t keep_;
     std::vector<Cell> cells_;
     std::vector<float> settled_;
-    std::vector<int32_t> touched_, frontier_, pushed_;
+    // One place more than there are nodes: `spread` writes before it knows whether it should.
+    std::vector<int32_t> reached_, frontier_, pushed_;
     std::vector<float> amounts_;
-    std::vector<std::pair<float, int32_t>> best_;
+    std::vector<float> sizes_;
+    int64_t num_reached_ = 0, num_frontier_ = 0, num_pushed_ = 0;
 };
 
 void push_rows(Vector<int64_t> indptr, Vector<int32_t> indices, std::optional<Vector<float>> shares,

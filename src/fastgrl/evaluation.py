@@ -17,6 +17,7 @@ from fastgrl.errors import ArgumentError
 from fastgrl.graph import Graph
 from fastgrl.link_prediction import LinkPredictor
 from fastgrl.metrics import average_precision, hits_at_k, roc_auc
+from fastgrl.spectra import select_shrunken
 from fastgrl.splits import split_edges
 
 Progress = Callable[[int, int | None], None]
@@ -169,7 +170,36 @@ def _alternatives(
     if model.design in ONE_WAY:
         back = [model.score_pairs(ids[codes[:, ::-1]]) for codes in tests]
         found["both_ways"] = _figures([(a + b) / 2 for a, b in zip(scores, back, strict=True)], metric)
-    return found | ({"near_best": plain(model.near_best_)} if model.near_best_ else {})
+    return found | ({"near_best": _near_best(model, question, metric)} if model.near_best_ else {})
+
+
+def _near_best(model: LinkPredictor, question: Question, metric: str) -> dict[str, Any]:
+    """What the settings that did nearly as well in validation do in the test: how far the choice is luck."""
+    rows = [dict(row) for row in model.near_best_]
+    for power in sorted({row["power"] for row in rows}):
+        same = [row for row in rows if row["power"] == power]
+        tested = select_shrunken(
+            question.graph,
+            positives=question.positives,
+            negatives=question.negatives,
+            powers=[power],
+            outers=sorted({row["outer"] for row in same}),
+            shrinkages=sorted({row["shrinkage"] for row in same}),
+            ranks=sorted({row["rank"] for row in same}),
+            metric=lambda p, n: _figures((p, n), metric)[metric],
+            seed=model.random_state,
+        ).table
+        known = {(row["outer"], row["shrinkage"], row["rank"]): row["value"] for row in tested}
+        for row in same:
+            row["test"] = known[row["outer"], row["shrinkage"], row["rank"]]
+    values = [row["test"] for row in rows]
+    spread = {
+        "mean": float(np.mean(values)),
+        "std": float(np.std(values)),
+        "min": min(values),
+        "max": max(values),
+    }
+    return {"metric": metric, "count": len(rows), "test": spread, "settings": plain(rows)}
 
 
 def _dots(model: LinkPredictor, codes: Array) -> Array:

@@ -216,11 +216,15 @@ def evaluation(found: Mapping[str, Any]) -> list[Section]:
     sections: list[Section] = [(f"{found['dataset']}: {split}", rows)]
     validation = measures(found["validation"])
     if near := found.get("near_best"):
-        values = [setting["value"] for setting in near]
-        validation["near best"] = f"{len(near)} settings from {min(values):.2%} to {max(values):.2%}"
+        values = [setting["value"] for setting in near["settings"]]
+        validation["near best"] = f"{len(values)} settings from {min(values):.2%} to {max(values):.2%}"
     if validation:
         sections.append(("validation (edges held out of those)", validation))
     sections.append((f"test ({found['test_pairs']:,} pairs)", measures(found["test"])))
+    if near:
+        test = near["test"]
+        text = f"{test['mean']:.2%} ± {test['std']:.2%}, from {test['min']:.2%} to {test['max']:.2%}"
+        sections.append((f"test of the {near['count']} settings near the best", {near["metric"]: text}))
     titles = {"dot": "the plain dot product on the same pairs", "both_ways": "both directions averaged"}
     return sections + [(title, measures(found[name])) for name, title in titles.items() if name in found]
 

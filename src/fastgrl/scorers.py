@@ -11,6 +11,8 @@ from fastgrl.checks import Array
 
 RIDGE = 1.0
 _MOST_STEPS = 50
+# The loss is a sum over pairs: what a step promises below this share of it is rounding.
+_CONVERGED = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,11 +53,12 @@ def fit_scorer(features: Array, truth: Array, *, ridge: float = RIDGE) -> Scorer
     Z = np.column_stack([(features - means) / deviations, np.ones(len(features))])
     penalty = np.diag([ridge] * features.shape[1] + [0.0])
     w = np.zeros(Z.shape[1])
+    loss = _loss(Z, truth, w, penalty)
     for _ in range(_MOST_STEPS):
-        step = _newton_step(Z, truth, w, penalty)
-        w, before = _shortened(Z, truth, w, step, penalty), w
-        if np.abs(w - before).max() <= 1e-10 * max(1.0, np.abs(w).max()):
+        step, promised = _newton_step(Z, truth, w, penalty)
+        if promised <= _CONVERGED * loss:
             break
+        w, loss = _shortened(Z, truth, w, step, penalty, loss)
     return Scorer(means, deviations, w[:-1], float(w[-1]))
 
 
@@ -71,21 +74,25 @@ def _deviations(features: Array) -> Array:
     return np.where(spread > 1e-9 * np.maximum(1.0, np.abs(features).max(0, initial=0)), spread, 1.0)
 
 
-def _newton_step(Z: Array, truth: Array, w: Array, penalty: Array) -> Array:
+def _newton_step(Z: Array, truth: Array, w: Array, penalty: Array) -> tuple[Array, float]:
+    """A step of weighted least squares, and by how much it would lower a quadratic loss."""
     chance = _logistic(Z @ w)
     slope = Z.T @ (chance - truth) + penalty @ w
     curvature = (Z * np.maximum(chance * (1 - chance), 1e-12)[:, None]).T @ Z + penalty
-    return np.linalg.solve(curvature, -slope)
+    step = np.linalg.solve(curvature, -slope)
+    return step, float(-slope @ step) / 2
 
 
-def _shortened(Z: Array, truth: Array, w: Array, step: Array, penalty: Array) -> Array:
-    """A whole Newton step, or the first half of it, of that, … that does not lose."""
-    reached = _loss(Z, truth, w, penalty)
+def _shortened(
+    Z: Array, truth: Array, w: Array, step: Array, penalty: Array, reached: float
+) -> tuple[Array, float]:
+    """A whole step, or the first half of it, of that, … that does not lose; and the loss there."""
     for halvings in range(30):
         tried = w + step * 0.5**halvings
-        if _loss(Z, truth, tried, penalty) <= reached:
-            return tried
-    return w
+        loss = _loss(Z, truth, tried, penalty)
+        if loss <= reached:
+            return tried, loss
+    return w, reached
 
 
 def _loss(Z: Array, truth: Array, w: Array, penalty: Array) -> float:

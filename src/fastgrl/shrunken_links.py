@@ -137,6 +137,7 @@ def fit_shrunken(
     choosing, fitting = portions(progress, [5 if held and settings.select else 1e-9, 1])
     setting: dict[str, float] = dict(DEFAULTS)
     near: list[dict[str, Any]] = []
+    validation: dict[str, Any] = {}
     if held and settings.select:
         by_hits = known is not None and len(held[0].pairs) - held[0].num_links >= _ENOUGH_FOR_HITS
         found = select_shrunken(
@@ -149,13 +150,13 @@ def fit_shrunken(
             progress=choosing,
         )
         setting = {name: getattr(found, name) for name in DEFAULTS}
+        validation = {"hits@20" if by_hits else "roc_auc": found.value, "pairs": len(held[0].pairs)}
         near = found.near
     watch.stop("select")
     wanted: dict[str, Any] = setting | {"rank": rank}
     svd = shrunken_factors(graph, **wanted, seed=settings.seed, progress=fitting).svd
     model = _model(graph, svd, setting=setting, n_components=settings.n_components)
     watch.stop("fit")
-    validation = {}
     if held and known is not None:
         scores = model.score(held[0].pairs)
         links = held[0].num_links
