@@ -80,6 +80,7 @@ def push_rows(
     thresholds: NDArray[Any],
     sources: NDArray[Any],
     damping: float,
+    keep: int,
     counts: NDArray[Any],
     columns: NDArray[Any],
     values: NDArray[Any],
@@ -107,17 +108,6 @@ def overlap_block(
     out: NDArray[Any],
     first: int,
 ) -> None: ...
-def count_union(
-    a_indptr: NDArray[Any],
-    a_indices: NDArray[Any],
-    a_values: NDArray[Any],
-    b_indptr: NDArray[Any],
-    b_indices: NDArray[Any],
-    b_values: NDArray[Any],
-    counts: NDArray[Any],
-    begin: int,
-    end: int,
-) -> None: ...
 def merge_logs(
     a_indptr: NDArray[Any],
     a_indices: NDArray[Any],
@@ -129,9 +119,20 @@ def merge_logs(
     b_values: NDArray[Any],
     b_row: NDArray[Any],
     b_column: NDArray[Any],
+    counts: NDArray[Any],
+    indices: NDArray[Any],
+    values: NDArray[Any],
+    begin: int,
+    end: int,
+) -> None: ...
+def count_columns(indices: NDArray[Any], counts: NDArray[Any], begin: int, end: int) -> None: ...
+def scatter_columns(
     indptr: NDArray[Any],
     indices: NDArray[Any],
     values: NDArray[Any],
+    offsets: NDArray[Any],
+    rows: NDArray[Any],
+    out: NDArray[Any],
     begin: int,
     end: int,
 ) -> None: ...

@@ -3,8 +3,8 @@
 #include "_push.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -37,6 +37,7 @@ struct Cell {
 };
 
 constexpr float kUnreached = -1.0f;
+constexpr int64_t kMostMarks = 1 << 13;
 
 class Pusher {
   public:
@@ -45,6 +46,7 @@ class Pusher {
         : indptr_(indptr), indices_(indices), shares_(shares), damping_(damping), keep_(keep), cells_(nodes),
           settled_(nodes, 0.0f), reached_(nodes + 1), frontier_(nodes + 1), pushed_(nodes + 1), amounts_(nodes + 1) {
         for (int64_t node = 0; node < nodes; ++node) cells_[node] = {kUnreached, thresholds[node]};
+        if (nodes / 64 < kMostMarks) marks_.resize(nodes / 64 + 1, 0);
     }
 
     // The largest entries of row `source`, in the order of their columns; returns how many.
@@ -124,12 +126,36 @@ class Pusher {
             if (kept < keep_) columns[kept++] = reached_[i];
             else settled_[reached_[i]] = 0.0f;
         }
-        std::sort(columns, columns + kept);
+        sort_columns(columns, kept);
         for (int64_t i = 0; i < kept; ++i) {
             values[i] = settled_[columns[i]];
             settled_[columns[i]] = 0.0f;
         }
         return kept;
+    }
+
+    // By a mark for each column, read from the first to the last, while that is shorter than sorting.
+    void sort_columns(int32_t *columns, int64_t count) {
+        if (marks_.empty()) {
+            std::sort(columns, columns + count);
+            return;
+        }
+        for (int64_t i = 0; i < count; ++i) marks_[columns[i] >> 6] |= uint64_t{1} << (columns[i] & 63);
+        for (size_t word = 0; word < marks_.size(); ++word) {
+            for (uint64_t left = marks_[word]; left; left &= left - 1)
+                *columns++ = static_cast<int32_t>(word * 64 + lowest_bit(left));
+            marks_[word] = 0;
+        }
+    }
+
+    static int lowest_bit(uint64_t word) {
+#if defined(__GNUC__)
+        return __builtin_ctzll(word);
+#else
+        int place = 0;
+        while (!(word >> place & 1)) ++place;
+        return place;
+#endif
     }
 
     float smallest_kept() {
@@ -149,19 +175,21 @@ class Pusher {
     std::vector<int32_t> reached_, frontier_, pushed_;
     std::vector<float> amounts_;
     std::vector<float> sizes_;
+    std::vector<uint64_t> marks_;
     int64_t num_reached_ = 0, num_frontier_ = 0, num_pushed_ = 0;
 };
 
+// The rows of `sources` one after another in `columns` and `values`; counts[i] says how long the i-th is.
 void push_rows(Vector<int64_t> indptr, Vector<int32_t> indices, std::optional<Vector<float>> shares,
-               Vector<float> thresholds, Vector<int32_t> sources, float damping, Output<int64_t> counts,
-               OutputBlock<int32_t> columns, OutputBlock<float> values) {
-    const int64_t nodes = static_cast<int64_t>(thresholds.shape(0));
-    const int64_t keep = static_cast<int64_t>(columns.shape(1)), count = static_cast<int64_t>(sources.shape(0));
+               Vector<float> thresholds, Vector<int32_t> sources, float damping, int64_t keep,
+               Output<int64_t> counts, Output<int32_t> columns, Output<float> values) {
+    const int64_t nodes = static_cast<int64_t>(thresholds.shape(0)), count = static_cast<int64_t>(sources.shape(0));
     nb::gil_scoped_release release;
     Pusher pusher(indptr.data(), indices.data(), shares ? shares->data() : nullptr, thresholds.data(), nodes,
                   damping, keep);
+    int64_t at = 0;
     for (int64_t i = 0; i < count; ++i)
-        counts.data()[i] = pusher.row(sources.data()[i], columns.data() + i * keep, values.data() + i * keep);
+        at += counts.data()[i] = pusher.row(sources.data()[i], columns.data() + at, values.data() + at);
 }
 
 // out[i] = ⟨row u_i of left, row v_i of right⟩. Pairs with the same u stand together: its row is scattered once.
@@ -210,48 +238,72 @@ void overlap_block(Vector<int64_t> left_indptr, Vector<int32_t> left_indices, Ve
     }
 }
 
-// The union of rows a and b without the diagonal, entry by entry, each to be seen once.
-template <typename Visit>
-void each_in_union(const Rows &a, const Rows &b, int64_t row, Visit visit) {
-    int64_t i = a.indptr[row], j = b.indptr[row];
-    const int64_t i_end = a.indptr[row + 1], j_end = b.indptr[row + 1];
-    while (i < i_end || j < j_end) {
-        const int64_t from_a = i < i_end ? a.indices[i] : INT64_MAX, from_b = j < j_end ? b.indices[j] : INT64_MAX;
-        const int64_t column = std::min(from_a, from_b);
-        const float in_a = from_a == column ? a.values[i++] : 0.0f, in_b = from_b == column ? b.values[j++] : 0.0f;
-        if (column != row) visit(static_cast<int32_t>(column), in_a, in_b);
-    }
+// log(1 + x) for x ≥ 0, to a few units of the last place; in a form that the compiler turns into wide instructions.
+inline float log_of_one_plus(float x) {
+    const float y = 1.0f + x;
+    uint32_t bits;
+    std::memcpy(&bits, &y, sizeof bits);
+    // y = 2^e m with m from √½ to √2.
+    const int32_t e = static_cast<int32_t>(bits - 0x3f3504f3u) >> 23;
+    bits -= static_cast<uint32_t>(e) << 23;
+    float m;
+    std::memcpy(&m, &bits, sizeof m);
+    // What 1 + x lost of a small x is put back to first order.
+    const float lost = (x - (y - 1.0f)) / y;
+    const float f = m - 1.0f, s = f / (2.0f + f), z = s * s;
+    const float series = z * (0.66666662693f + z * (0.40000972152f + z * (0.28498786688f + z * 0.24279078841f)));
+    const float half = 0.5f * f * f;
+    return static_cast<float>(e) * 0.69314718056f + (f - (half - s * (half + series))) + lost;
 }
 
-void count_union(Vector<int64_t> a_indptr, Vector<int32_t> a_indices, Vector<float> a_values,
-                 Vector<int64_t> b_indptr, Vector<int32_t> b_indices, Vector<float> b_values, Output<int64_t> counts,
-                 int64_t begin, int64_t end) {
-    const Rows a{a_indptr.data(), a_indices.data(), a_values.data()};
-    const Rows b{b_indptr.data(), b_indices.data(), b_values.data()};
-    nb::gil_scoped_release release;
-    for (int64_t row = begin; row < end; ++row) {
-        int64_t count = 0;
-        each_in_union(a, b, row, [&](int32_t, float, float) { ++count; });
-        counts.data()[row] = count;
-    }
-}
-
-// values = log(1 + max(a_row a a_column, b_row b b_column)) over the union of a and b, the diagonal left out.
+// Rows `begin` to `end` of log(1 + max(a_row a a_column, b_row b b_column)) over the union of a and b, without the
+// diagonal, one after another from `indices` and `values` on; counts says how long each is.
 void merge_logs(Vector<int64_t> a_indptr, Vector<int32_t> a_indices, Vector<float> a_values, Vector<float> a_row,
                 Vector<float> a_column, Vector<int64_t> b_indptr, Vector<int32_t> b_indices, Vector<float> b_values,
-                Vector<float> b_row, Vector<float> b_column, Vector<int64_t> indptr, Output<int32_t> indices,
+                Vector<float> b_row, Vector<float> b_column, Output<int64_t> counts, Output<int32_t> indices,
                 Output<float> values, int64_t begin, int64_t end) {
     const Rows a{a_indptr.data(), a_indices.data(), a_values.data()};
     const Rows b{b_indptr.data(), b_indices.data(), b_values.data()};
     nb::gil_scoped_release release;
+    int32_t *column = indices.data();
+    float *value = values.data();
     for (int64_t row = begin; row < end; ++row) {
-        int64_t at = indptr.data()[row];
-        each_in_union(a, b, row, [&](int32_t column, float in_a, float in_b) {
-            const float x = in_a * a_row.data()[row] * a_column.data()[column];
-            const float y = in_b * b_row.data()[row] * b_column.data()[column];
-            indices.data()[at] = column;
-            values.data()[at++] = std::log1p(std::max(x, y));
-        });
+        int64_t i = a.indptr[row], j = b.indptr[row], count = 0;
+        const int64_t i_end = a.indptr[row + 1], j_end = b.indptr[row + 1];
+        while (i < i_end || j < j_end) {
+            const int32_t in_a = i < i_end ? a.indices[i] : INT32_MAX, in_b = j < j_end ? b.indices[j] : INT32_MAX;
+            const int32_t next = std::min(in_a, in_b);
+            const float x = in_a == next ? a.values[i] * a_row.data()[row] * a_column.data()[next] : 0.0f;
+            const float y = in_b == next ? b.values[j] * b_row.data()[row] * b_column.data()[next] : 0.0f;
+            i += in_a == next;
+            j += in_b == next;
+            column[count] = next;
+            value[count] = std::max(x, y);
+            count += next != row;
+        }
+        for (int64_t k = 0; k < count; ++k) value[k] = log_of_one_plus(value[k]);
+        counts.data()[row] = count;
+        column += count;
+        value += count;
+    }
+}
+
+// counts[column] += 1 for the entries from `begin` to `end`.
+void count_columns(Vector<int32_t> indices, Output<int64_t> counts, int64_t begin, int64_t end) {
+    nb::gil_scoped_release release;
+    for (int64_t entry = begin; entry < end; ++entry) ++counts.data()[indices.data()[entry]];
+}
+
+// Puts the entries of rows `begin` to `end` where `offsets`, one for each column, says, and moves the offsets on.
+void scatter_columns(Vector<int64_t> indptr, Vector<int32_t> indices, Vector<float> values, Output<int64_t> offsets,
+                     Output<int32_t> rows, Output<float> out, int64_t begin, int64_t end) {
+    nb::gil_scoped_release release;
+    for (int64_t row = begin; row < end; ++row) {
+        for (int64_t entry = indptr.data()[row]; entry < indptr.data()[row + 1]; ++entry) {
+            const int64_t at = offsets.data()[indices.data()[entry]]++;
+            rows.data()[at] = static_cast<int32_t>(row);
+            out.data()[at] = values.data()[entry];
+        }
     }
 }
 
@@ -261,15 +313,16 @@ void define_push(nb::module_ &m) {
     // No conversions: a converted output would be a copy, and the result would be lost with it.
     const auto exact = [](const char *name) { return nb::arg(name).noconvert(); };
     m.def("push_rows", &push_rows, exact("indptr"), exact("indices"), exact("shares").none(), exact("thresholds"),
-          exact("sources"), nb::arg("damping"), exact("counts"), exact("columns"), exact("values"));
+          exact("sources"), nb::arg("damping"), nb::arg("keep"), exact("counts"), exact("columns"), exact("values"));
     m.def("overlap_pairs", &overlap_pairs, exact("left_indptr"), exact("left_indices"), exact("left_values"),
           exact("right_indptr"), exact("right_indices"), exact("right_values"), exact("u"), exact("v"), exact("out"),
           nb::arg("columns"));
     m.def("overlap_block", &overlap_block, exact("left_indptr"), exact("left_indices"), exact("left_values"),
           exact("indptr"), exact("indices"), exact("values"), exact("u"), exact("out"), nb::arg("first"));
-    m.def("count_union", &count_union, exact("a_indptr"), exact("a_indices"), exact("a_values"), exact("b_indptr"),
-          exact("b_indices"), exact("b_values"), exact("counts"), nb::arg("begin"), nb::arg("end"));
     m.def("merge_logs", &merge_logs, exact("a_indptr"), exact("a_indices"), exact("a_values"), exact("a_row"),
           exact("a_column"), exact("b_indptr"), exact("b_indices"), exact("b_values"), exact("b_row"),
-          exact("b_column"), exact("indptr"), exact("indices"), exact("values"), nb::arg("begin"), nb::arg("end"));
+          exact("b_column"), exact("counts"), exact("indices"), exact("values"), nb::arg("begin"), nb::arg("end"));
+    m.def("count_columns", &count_columns, exact("indices"), exact("counts"), nb::arg("begin"), nb::arg("end"));
+    m.def("scatter_columns", &scatter_columns, exact("indptr"), exact("indices"), exact("values"), exact("offsets"),
+          exact("rows"), exact("out"), nb::arg("begin"), nb::arg("end"));
 }

@@ -20,7 +20,7 @@ PRODUCT_PANELS, ORTHONORMAL_BLOCKS, SINGLE_COLUMNS = 4, 3.4, 20
 # A diffusion keeps at most so many entries of a row, 4 bytes for the column and 4 for the value; the
 # logarithm of both directions has up to twice as many, on real graphs 1.2 to 1.6 times.
 LONGEST_ROW, ENTRY_BYTES, BOTH_DIRECTIONS = 400, 8, 1.6
-DIFFUSION_ROUNDS, DEGREE_COLUMNS = 12, 2
+DIFFUSION_ROUNDS, DEGREE_COLUMNS = 10, 2
 
 # Selection fits two hold-outs for each damping, one after another.
 HOLD_OUTS, DAMPINGS, USUAL_DAMPING = 2, (0.5, 0.7, 0.85, 0.92), 0.85

@@ -17,7 +17,7 @@ from fastgrl.graph import Graph
 from fastgrl.kernels import CSR, compiled_module, transpose
 from fastgrl.parallel import parallel_map, thread_count
 from fastgrl.progress import Progress, portions
-from fastgrl.push import EPSILON, KEEP, Walker
+from fastgrl.push import EPSILON, KEEP, Walker, joined
 
 PMI_FLOOR = 0.01
 
@@ -125,18 +125,18 @@ def _merged_logs(a: _Scaled, b: _Scaled) -> CSR:
     compiled, n = compiled_module(), a.matrix.shape[0]
     if compiled is None:
         return _merged_logs_by_scipy(a, b)
-    counts = np.empty(n, np.int64)
-    bounds = _row_ranges(n)
-    parallel_map(lambda rows: compiled.count_union(*a.arrays, *b.arrays, counts, *rows), bounds)
+    (ar, ac), (br, bc), counts = a.scales, b.scales, np.empty(n, np.int64)
+
+    def part(rows: tuple[int, int]) -> tuple[Array, Array]:
+        most = sum(int(side.matrix.indptr[rows[1]] - side.matrix.indptr[rows[0]]) for side in (a, b))
+        indices, values = np.empty(most, np.int32), np.empty(most, np.float32)
+        compiled.merge_logs(*a.arrays, ar, ac, *b.arrays, br, bc, counts, indices, values, *rows)
+        kept = int(counts[slice(*rows)].sum())
+        return indices[:kept], values[:kept]
+
+    parts = parallel_map(part, _row_ranges(n))
     indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-    indices, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
-    (ar, ac), (br, bc) = a.scales, b.scales
-
-    def fill(rows: tuple[int, int]) -> None:
-        compiled.merge_logs(*a.arrays, ar, ac, *b.arrays, br, bc, indptr, indices, values, *rows)
-
-    parallel_map(fill, bounds)
-    return CSR(indptr, indices, values, (n, n), np.dtype(np.float32))
+    return CSR(indptr, *joined(parts), (n, n), np.dtype(np.float32))
 
 
 def _merged_logs_by_scipy(a: _Scaled, b: _Scaled) -> CSR:

@@ -75,6 +75,9 @@ class CSR:
 
 def transpose(matrix: CSR) -> CSR:
     """The transpose as a copy that is not remembered."""
+    compiled = compiled_module()
+    if compiled is not None and matrix.indices.dtype == np.int32 and _is_float32(matrix.values):
+        return _transpose_by_threads(matrix, compiled)
     values = np.ones(matrix.num_stored, np.int8) if matrix.values is None else matrix.values
     # SciPy widens indices to the type of the row pointers, which would double what they take.
     short = matrix.indices.dtype == np.int32 and matrix.num_stored < 2**31
@@ -83,6 +86,35 @@ def transpose(matrix: CSR) -> CSR:
     rows = columns.tocsr()
     kept = None if matrix.values is None else rows.data
     return CSR(rows.indptr.astype(np.int64), rows.indices, kept, matrix.shape[::-1], matrix.dtype)
+
+
+def _is_float32(values: Array | None) -> bool:
+    return values is not None and values.dtype == np.float32
+
+
+def _transpose_by_threads(matrix: CSR, compiled: ModuleType) -> CSR:
+    """Each thread counts, then places, the entries of its own range of rows."""
+    rows, columns = matrix.shape
+    pieces = min(thread_count(), max(1, rows))
+    bounds = [(rows * i // pieces, rows * (i + 1) // pieces) for i in range(pieces)]
+    counts = np.zeros((pieces, columns), np.int64)
+
+    def count(piece: int) -> None:
+        begin, end = (int(matrix.indptr[row]) for row in bounds[piece])
+        compiled.count_columns(matrix.indices, counts[piece], begin, end)
+
+    parallel_map(count, range(pieces))
+    indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts.sum(0))])
+    offsets = np.cumsum(counts, axis=0) - counts + indptr[:-1]
+    indices, values = np.empty(matrix.num_stored, np.int32), np.empty(matrix.num_stored, np.float32)
+
+    def place(piece: int) -> None:
+        compiled.scatter_columns(
+            matrix.indptr, matrix.indices, matrix.values, offsets[piece], indices, values, *bounds[piece]
+        )
+
+    parallel_map(place, range(pieces))
+    return CSR(indptr, indices, values, (columns, rows), matrix.dtype)
 
 
 def _same(a: CSR, b: CSR) -> bool:

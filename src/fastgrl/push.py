@@ -84,26 +84,16 @@ class Walker:
 
         parts = parallel_map(push, starts)
         counts = np.concatenate([np.zeros(1, np.int64), *(part[0] for part in parts)])
-        indptr = np.cumsum(counts)
-        columns, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
-        at = 0
-        for number in range(len(parts)):
-            (_, some_columns, some_values), parts[number] = parts[number], None  # type: ignore[call-overload]
-            stop = at + len(some_columns)
-            columns[at:stop], values[at:stop] = some_columns, some_values
-            at = stop
-        return CSR(indptr, columns, values, (len(sources), n), np.dtype(np.float32))
+        columns, values = joined([part[1:] for part in parts])
+        return CSR(np.cumsum(counts), columns, values, (len(sources), n), np.dtype(np.float32))
 
     def _chunk(self, sources: Array) -> tuple[Array, Array, Array]:
         compiled = compiled_module()
         if compiled is None:
             return self._chunk_by_scipy(sources)
-        width = min(self.keep, len(self.degrees))
-        counts = np.empty(len(sources), np.int64)
-        columns, values = (
-            np.empty((len(sources), width), np.int32),
-            np.empty((len(sources), width), np.float32),
-        )
+        most = len(sources) * min(self.keep, len(self.degrees))
+        counts, columns = np.empty(len(sources), np.int64), np.empty(most, np.int32)
+        values = np.empty(most, np.float32)
         compiled.push_rows(
             self.pattern.indptr,
             self.pattern.indices,
@@ -111,12 +101,13 @@ class Walker:
             self.thresholds,
             sources,
             self.damping,
+            self.keep,
             counts,
             columns,
             values,
         )
-        kept = np.arange(width) < counts[:, None]
-        return counts, columns[kept], values[kept]
+        kept = int(counts.sum())
+        return counts, columns[:kept], values[:kept]
 
     def _chunk_by_scipy(self, sources: Array) -> tuple[Array, Array, Array]:
         """The same rounds with sparse matrices: R ← R − F + a F T, where F is what is above its threshold."""
@@ -146,6 +137,20 @@ class Walker:
         return sp.csr_array(
             (shares.astype(np.float32), self.pattern.indices, self.pattern.indptr), shape=self.pattern.shape
         )
+
+
+def joined(parts: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Columns and values of all parts, one after another; each part is let go as soon as it is copied."""
+    length = sum(len(columns) for columns, _ in parts)
+    columns, values = np.empty(length, np.int32), np.empty(length, np.float32)
+    parts.reverse()
+    at = 0
+    while parts:
+        some_columns, some_values = parts.pop()
+        stop = at + len(some_columns)
+        columns[at:stop], values[at:stop] = some_columns, some_values
+        at = stop
+    return columns, values
 
 
 def _shares(pattern: CSR) -> Array | None:
