@@ -20,6 +20,8 @@ PRODUCT_PANELS, ORTHONORMAL_BLOCKS, SINGLE_COLUMNS = 4, 3.4, 20
 # A diffusion keeps at most so many entries of a row, 4 bytes for the column and 4 for the value; the
 # logarithm of both directions has up to twice as many, on real graphs 1.2 to 1.6 times.
 LONGEST_ROW, ENTRY_BYTES, BOTH_DIRECTIONS = 400, 8, 1.6
+# It is made in parts, of which each thread holds one twice while it is put in its place.
+PART_IN_FLIGHT = 1 / 8
 DIFFUSION_ROUNDS, DEGREE_COLUMNS = 10, 2
 
 # Selection fits two hold-outs for each damping, one after another.
@@ -130,7 +132,7 @@ class DiffusionCost:
         """The most that is held at a time: while the logarithm is made, or while it is factorised."""
         logarithm = self._entries_bytes(self.log_entries)
         # The logarithm takes a transposed copy of the rows, a directed factorisation one of the logarithm.
-        beside = self._entries_bytes(self._entries) + logarithm
+        beside = self._entries_bytes(self._entries) + logarithm + int(logarithm * PART_IN_FLIGHT)
         factorising = logarithm * (1 + self.directed) + self.svd.work_bytes
         return self.rows_bytes + max(beside, factorising)
 

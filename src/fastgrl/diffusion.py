@@ -17,7 +17,7 @@ from fastgrl.graph import Graph
 from fastgrl.kernels import CSR, compiled_module, transpose
 from fastgrl.parallel import parallel_map, thread_count
 from fastgrl.progress import Progress, portions
-from fastgrl.push import EPSILON, KEEP, Walker, joined
+from fastgrl.push import EPSILON, KEEP, Walker, joined, scratch
 
 PMI_FLOOR = 0.01
 
@@ -129,14 +129,14 @@ def _merged_logs(a: _Scaled, b: _Scaled) -> CSR:
 
     def part(rows: tuple[int, int]) -> tuple[Array, Array]:
         most = sum(int(side.matrix.indptr[rows[1]] - side.matrix.indptr[rows[0]]) for side in (a, b))
-        indices, values = np.empty(most, np.int32), np.empty(most, np.float32)
+        indices, values = scratch(most, np.int32), scratch(most, np.float32)
         compiled.merge_logs(*a.arrays, ar, ac, *b.arrays, br, bc, counts, indices, values, *rows)
         kept = int(counts[slice(*rows)].sum())
         return indices[:kept], values[:kept]
 
-    parts = parallel_map(part, _row_ranges(n))
+    indices, values = joined(dict(enumerate(parallel_map(part, _row_ranges(n)))))
     indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-    return CSR(indptr, *joined(parts), (n, n), np.dtype(np.float32))
+    return CSR(indptr, indices, values, (n, n), np.dtype(np.float32))
 
 
 def _merged_logs_by_scipy(a: _Scaled, b: _Scaled) -> CSR:

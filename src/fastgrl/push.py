@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import functools
 import itertools
+import mmap
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -84,7 +86,7 @@ class Walker:
 
         parts = parallel_map(push, starts)
         counts = np.concatenate([np.zeros(1, np.int64), *(part[0] for part in parts)])
-        columns, values = joined([part[1:] for part in parts])
+        columns, values = joined({number: parts.pop()[1:] for number in reversed(range(len(starts)))})
         return CSR(np.cumsum(counts), columns, values, (len(sources), n), np.dtype(np.float32))
 
     def _chunk(self, sources: Array) -> tuple[Array, Array, Array]:
@@ -92,8 +94,8 @@ class Walker:
         if compiled is None:
             return self._chunk_by_scipy(sources)
         most = len(sources) * min(self.keep, len(self.degrees))
-        counts, columns = np.empty(len(sources), np.int64), np.empty(most, np.int32)
-        values = np.empty(most, np.float32)
+        counts = np.empty(len(sources), np.int64)
+        columns, values = scratch(most, np.int32), scratch(most, np.float32)
         compiled.push_rows(
             self.pattern.indptr,
             self.pattern.indices,
@@ -139,17 +141,26 @@ class Walker:
         )
 
 
-def joined(parts: list[tuple[Array, Array]]) -> tuple[Array, Array]:
-    """Columns and values of all parts, one after another; each part is let go as soon as it is copied."""
-    length = sum(len(columns) for columns, _ in parts)
+def scratch(count: int, dtype: Any) -> Array:
+    """An array in memory of its own, which goes back to the system with it.
+
+    The allocator would keep what many parts of some megabytes leave behind, up to twice the whole.
+    """
+    return np.frombuffer(mmap.mmap(-1, max(1, count * np.dtype(dtype).itemsize)), dtype, count)
+
+
+def joined(parts: dict[int, tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Columns and values of parts 0, 1, …, one after another; each is taken out as soon as it is copied."""
+    ends = np.cumsum([len(parts[number][0]) for number in range(len(parts))])
+    length = int(ends[-1]) if len(parts) else 0
     columns, values = np.empty(length, np.int32), np.empty(length, np.float32)
-    parts.reverse()
-    at = 0
-    while parts:
-        some_columns, some_values = parts.pop()
-        stop = at + len(some_columns)
-        columns[at:stop], values[at:stop] = some_columns, some_values
-        at = stop
+
+    def copy(number: int) -> None:
+        some_columns, some_values = parts.pop(number)
+        place = slice(int(ends[number]) - len(some_columns), int(ends[number]))
+        columns[place], values[place] = some_columns, some_values
+
+    parallel_map(copy, range(len(ends)))
     return columns, values
 
 

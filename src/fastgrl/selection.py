@@ -22,6 +22,7 @@ from fastgrl.splits import sample_non_edges, split_edges
 DAMPINGS = (0.5, 0.7, 0.85, 0.92)
 FRACTIONS = (0.2, 0.1, 0.05)
 FEWEST_PAIRS = 10
+MOST_PAIRS = 100_000
 _COSINE_AND_DEGREES = [FEATURES.index("cos"), FEATURES.index("p+q")]
 
 
@@ -54,8 +55,17 @@ def hold_out(graph: Graph, *, seed: int, sides: Array | None = None) -> HoldOut 
                 others = sample_across(graph, sides, len(split.held_out), seed=seed)
         except ArgumentError:
             continue
-        return HoldOut(split.train, np.concatenate([split.held_out, others]), len(split.held_out))
+        return _judged(split.train, split.held_out, others, seed)
     return None
+
+
+def _judged(train: Graph, links: Array, others: Array, seed: int) -> HoldOut:
+    """Enough of the pairs: a scorer has a dozen weights."""
+    rng = np.random.Generator(np.random.Philox(seed))
+    if len(links) > MOST_PAIRS:
+        links = links[np.sort(rng.choice(len(links), MOST_PAIRS, replace=False, shuffle=False))]
+        others = others[:MOST_PAIRS]
+    return HoldOut(train, np.concatenate([links, others]), len(links))
 
 
 def hold_outs(
