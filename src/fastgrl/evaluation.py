@@ -19,6 +19,7 @@ from fastgrl.link_prediction import LinkPredictor
 from fastgrl.metrics import average_precision, hits_at_k, roc_auc
 from fastgrl.spectra import select_shrunken
 from fastgrl.splits import split_edges
+from fastgrl.walks import DEFAULT_NEGATIVE
 
 Progress = Callable[[int, int | None], None]
 
@@ -47,6 +48,7 @@ def evaluate_links(
     repeat: int = 1,
     random_split: bool = False,
     metric: str | None = None,
+    sweep: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Fit a link predictor and test it; a dictionary of plain numbers, lists and text.
@@ -55,7 +57,8 @@ def evaluate_links(
     edges, held out, against as many non-edges. `seed` replaces the estimator's own, and the split's; with
     `repeat` the figures are means over seeds `seed`, `seed + 1`, …, with standard deviations beside them and
     every run under "repeats". `metric` adds "hits@K" to ROC-AUC and average precision. The paper's
-    designs take the window that was published for a dataset, unless the estimator has one.
+    designs take the window that was published for a dataset, and their own λ, unless the estimator has others
+    or `sweep` lets them be chosen on held-out edges.
 
     >>> ring = fg.Graph.from_edges([(i, (i + step) % 40) for i in range(40) for step in (1, 2, 3)])
     >>> found = evaluate_links(ring, fg.LinkPredictor(select=False, n_components=8))
@@ -68,7 +71,8 @@ def evaluate_links(
     )
     name = None if isinstance(source, Graph) else source.name
     known = describe(name) if name in list_datasets() else None
-    model = _with_published_window(LinkPredictor() if estimator is None else estimator, known)
+    model = LinkPredictor() if estimator is None else estimator
+    model = model if sweep else _as_published(model, known)
     own = "roc_auc" if known is None else known.metric
     metric = own if metric is None else metric.replace("-", "_")
     runs: list[dict[str, Any]] = []
@@ -126,11 +130,13 @@ def whole_graph(source: LinkDataset | NodeDataset | Graph) -> Graph:
     return source.graph.with_edges(np.concatenate(parts))
 
 
-def _with_published_window(model: LinkPredictor, known: DatasetInfo | None) -> LinkPredictor:
-    if model.window is not None or model.design not in WALKS or known is None or known.window is None:
+def _as_published(model: LinkPredictor, known: DatasetInfo | None) -> LinkPredictor:
+    if model.design not in WALKS or known is None or known.window is None:
         return model
-    with_window: LinkPredictor = clone(model).set_params(window=known.window)
-    return with_window
+    window = known.window if model.window is None else model.window
+    negative = DEFAULT_NEGATIVE[model.design] if model.negative is None else model.negative
+    fixed: LinkPredictor = clone(model).set_params(window=window, negative=negative)
+    return fixed
 
 
 def _share(progress: Progress, number: int, repeat: int) -> Progress:

@@ -240,6 +240,9 @@ def evaluate_links(
         str | None, typer.Option("--metric", metavar="hits@K", parser=metric, help="Besides ROC-AUC.")
     ] = None,
     select: Select = True,
+    sweep: Annotated[
+        bool, typer.Option("--sweep", help="Choose window and λ of a walk; not the published ones.")
+    ] = False,
 ) -> None:
     """Fit on one part of a graph and test on the other; a dataset's own split unless told otherwise."""
     from fastgrl.evaluation import evaluate_links as evaluate
@@ -254,6 +257,7 @@ def evaluate_links(
             repeat=repeat,
             random_split=random_split,
             metric=measure,
+            sweep=sweep,
             progress=progress,
         )
     found["dataset"] = source

@@ -30,9 +30,17 @@ from fastgrl.progress import Progress, portions
 from fastgrl.selection import HoldOut, hold_outs
 from fastgrl.splits import EdgeSplit
 from fastgrl.sweeps import select_walk
-from fastgrl.walks import Design, Factors, as_released, degree_walk, factorise, fold_in, walk
+from fastgrl.walks import (
+    DEFAULT_NEGATIVE,
+    Design,
+    Factors,
+    as_released,
+    degree_walk,
+    factorise,
+    fold_in,
+    walk,
+)
 
-NEGATIVES = {"walk": 1.0, "degree-walk": 3.0, "as-released": 3.0}
 WINDOW = 5
 _MATRICES = {"walk": walk, "degree-walk": degree_walk, "as-released": as_released}
 
@@ -123,17 +131,17 @@ def fit_walk(
     window, negative = settings.window, settings.negative
     if held and selecting:
         window, negative = _chosen(held[0], settings, choosing)
+    watch.stop("select")
     model = _fitted(
         graph,
         settings,
         window=WINDOW if window is None else window,
-        negative=NEGATIVES[design] if negative is None else negative,
+        negative=DEFAULT_NEGATIVE[design] if negative is None else negative,
         progress=fitting,
     )
     chosen = {"window": model.window, "negative": model.negative, "rank": len(model.svd.s)}
     watch.stop("fit")
     validation = _validation(model, held[0], settings, given=known is not None) if held else {}
-    watch.stop("select")
     return Fit(model, chosen, validation, watch.seconds)
 
 
