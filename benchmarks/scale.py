@@ -2,9 +2,9 @@
 
     python benchmarks/scale.py [--scale 20] [--edge-factor 10]
 
-An R-MAT graph (2^scale nodes). The fit runs in one process and the model is read in another; the peak of each is
-that of its resident memory, and that of the fit is set against what `fastgrl estimate` says beforehand (beside
-what the interpreter and its libraries take).
+An R-MAT graph (2^scale nodes). The fit runs in one process and the model is read in another; the peak of
+each is that of its resident memory, and that of the fit is set against what `fastgrl estimate` says beforehand
+(beside what the interpreter and its libraries take).
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ def peak() -> int:
 
 
 class Clock:
+    """Seconds by name, printed as they come."""
+
     def __init__(self) -> None:
         self.found: dict[str, Any] = {}
         self.last = time.perf_counter()
@@ -44,10 +46,10 @@ class Clock:
 
 
 def fit(folder: str, scale: int, edge_factor: int) -> dict[str, Any]:
+    links = fg.LinkPredictor(select=False)  # scikit-learn is loaded now
     clock, libraries = Clock(), peak()
     graph = rmat(scale, edge_factor=edge_factor, seed=0)
     clock.stop("graph")
-    links = fg.LinkPredictor(select=False)
     cost = links.cost(graph)
     clock.stop("estimate")
     links.fit(graph)
@@ -107,8 +109,8 @@ def main() -> None:
         found |= in_a_process("--stage", "recommend", "--folder", model)
     print(f"{found['nodes']:,} nodes, {found['edges']:,} edges; validation {found['validation']}")
     print(
-        f"peak of the fit {format_bytes(found['peak_bytes'])}, {format_bytes(found['libraries_bytes'])} of it before "
-        f"the graph; estimate {format_bytes(found['estimate_bytes'])}: the rest is {found['ratio']:.2f} of it"
+        f"peak of the fit {format_bytes(found['peak_bytes'])}, "
+        f"{format_bytes(found['libraries_bytes'])} of it before the graph; estimate {format_bytes(found['estimate_bytes'])}: the rest is {found['ratio']:.2f} of it"
     )
     print(f"estimated {found['estimate_seconds']:.0f} s, took {found['fit']:.0f} s")
     print(

@@ -136,3 +136,15 @@ def scatter_columns(
     begin: int,
     end: int,
 ) -> None: ...
+def log_rows(
+    indptr: NDArray[Any],
+    indices: NDArray[Any],
+    values: NDArray[Any],
+    row_scale: NDArray[Any],
+    column_scale: NDArray[Any],
+    out: NDArray[Any],
+    sums: NDArray[Any],
+    squares: NDArray[Any],
+    begin: int,
+    end: int,
+) -> None: ...

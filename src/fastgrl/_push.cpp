@@ -288,6 +288,28 @@ void merge_logs(Vector<int64_t> a_indptr, Vector<int32_t> a_indices, Vector<floa
     }
 }
 
+// out = log(1 + row_scale values column_scale) of rows `begin` to `end`, and the sum and the squares' sum of each row.
+void log_rows(Vector<int64_t> indptr, Vector<int32_t> indices, Vector<float> values, Vector<float> row_scale,
+              Vector<float> column_scale, Output<float> out, Output<double> sums, Output<double> squares, int64_t begin,
+              int64_t end) {
+    nb::gil_scoped_release release;
+    const float *const columns = column_scale.data(), *const value = values.data();
+    float *const log = out.data();
+    for (int64_t row = begin; row < end; ++row) {
+        const int64_t first = indptr.data()[row], last = indptr.data()[row + 1];
+        const float scale = row_scale.data()[row];
+        for (int64_t entry = first; entry < last; ++entry) log[entry] = scale * value[entry] * columns[indices.data()[entry]];
+        for (int64_t entry = first; entry < last; ++entry) log[entry] = log_of_one_plus(log[entry]);
+        double sum = 0.0, square = 0.0;
+        for (int64_t entry = first; entry < last; ++entry) {
+            sum += log[entry];
+            square += static_cast<double>(log[entry]) * log[entry];
+        }
+        sums.data()[row] = sum;
+        squares.data()[row] = square;
+    }
+}
+
 // counts[column] += 1 for the entries from `begin` to `end`.
 void count_columns(Vector<int32_t> indices, Output<int64_t> counts, int64_t begin, int64_t end) {
     nb::gil_scoped_release release;
@@ -325,4 +347,6 @@ void define_push(nb::module_ &m) {
     m.def("count_columns", &count_columns, exact("indices"), exact("counts"), nb::arg("begin"), nb::arg("end"));
     m.def("scatter_columns", &scatter_columns, exact("indptr"), exact("indices"), exact("values"), exact("offsets"),
           exact("rows"), exact("out"), nb::arg("begin"), nb::arg("end"));
+    m.def("log_rows", &log_rows, exact("indptr"), exact("indices"), exact("values"), exact("row_scale"),
+          exact("column_scale"), exact("out"), exact("sums"), exact("squares"), nb::arg("begin"), nb::arg("end"));
 }

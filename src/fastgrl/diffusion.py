@@ -157,6 +157,45 @@ def _row_ranges(rows: int) -> list[tuple[int, int]]:
     return [(first, min(first + step, rows)) for first in range(0, rows, step)]
 
 
+@dataclass(frozen=True, eq=False)
+class LogRows:
+    """log(1 + entries) of sparse rows, and of each row the sum and the length."""
+
+    rows: CSR
+    sums: Array
+    lengths: Array
+
+
+def log_rows(rows: CSR, *, row_scale: Array | None = None, column_scale: Array | None = None) -> LogRows:
+    """log(1 + diag(row_scale) rows diag(column_scale)) on the entries that are there.
+
+    >>> rows = CSR(np.array([0, 1]), np.array([0], np.int32), np.ones(1, "f4"), (1, 1), np.dtype("f4"))
+    >>> log_rows(rows, row_scale=np.array([np.e - 1])).sums.round(6)
+    array([1.])
+    """
+    m, n = rows.shape
+    a = np.ones(m, np.float32) if row_scale is None else row_scale.astype(np.float32)
+    b = np.ones(n, np.float32) if column_scale is None else column_scale.astype(np.float32)
+    compiled = compiled_module()
+    if compiled is None:
+        return _log_rows_by_numpy(rows, a, b)
+    values, sums, squares = np.empty(rows.num_stored, np.float32), np.empty(m), np.empty(m)
+
+    def part(bounds: tuple[int, int]) -> None:
+        compiled.log_rows(rows.indptr, rows.indices, rows.values, a, b, values, sums, squares, *bounds)
+
+    parallel_map(part, _row_ranges(m))
+    return LogRows(CSR(rows.indptr, rows.indices, values, rows.shape, rows.dtype), sums, np.sqrt(squares))
+
+
+def _log_rows_by_numpy(rows: CSR, row_scale: Array, column_scale: Array) -> LogRows:
+    m, number = rows.shape[0], np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+    scaled: Array = row_scale[number] * column_scale[rows.indices] * np.asarray(rows.values)
+    logs = np.log1p(scaled).astype(np.float32)
+    sums, squares = (np.bincount(number, logs.astype(np.float64) ** power, m) for power in (1, 2))
+    return LogRows(CSR(rows.indptr, rows.indices, logs, rows.shape, rows.dtype), sums, np.sqrt(squares))
+
+
 def pmi(diffusion: Diffusion, pairs: Array) -> Array:
     """log(vol ⟨left_u, right_v⟩ + 0.01) for (m, 2) pairs of node numbers: how much nearer than by chance."""
     return np.asarray(np.log(diffusion.volume * overlaps(diffusion.left, diffusion.right, pairs) + PMI_FLOOR))

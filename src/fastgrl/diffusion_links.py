@@ -27,7 +27,7 @@ from fastgrl.operators import Operator
 from fastgrl.progress import Progress, portions
 from fastgrl.regrowth import regrown_diffusion, with_new_nodes
 from fastgrl.scorers import Scorer
-from fastgrl.selection import DAMPINGS, Choice, choose, degree_weight, fixed_choice, hold_outs
+from fastgrl.selection import DAMPINGS, Choice, choose, fixed_choice, hold_outs, node_weights
 from fastgrl.spaces import FEATURE_SETS, Space, build_space, space_of
 
 LEAST_WITH_DEGREES = 4
@@ -40,14 +40,14 @@ NO_HOLD_OUT = (
 class DiffusionModel(LinkModel):
     """score(u, v) is a fitted combination of features of a diffusion and of its embedding.
 
-    `degree_weight` is β of the plain dot product cos(u, v) + β(p_u + q_v) that `left` and `right` serve,
-    or None if they are the bare unit vectors.
+    `node_weights` are those of the plain dot product cos(u, v) + f_u + g_v that `left` and `right` serve,
+    where f and g are sums of what is known of a node alone; None if they are the bare unit vectors.
     """
 
     space: Space
     scorer: Scorer
     damping: float
-    degree_weight: float | None
+    node_weights: Array | None
     n_components: int
 
     @property
@@ -56,20 +56,21 @@ class DiffusionModel(LinkModel):
 
     @functools.cached_property
     def left(self) -> Array:
-        """Unit vectors; then β log d_out and a column of ones."""
-        return self._with_degrees(self.space.left, self.space.norms[0], self.space.log_out, first=True)
+        """Unit vectors; then f, and a column of ones."""
+        return self._with_terms(self.space.smooth_left, side=0)
 
     @functools.cached_property
     def right(self) -> Array:
-        """Unit vectors; then a column of ones and β log d_in."""
-        return self._with_degrees(self.space.right, self.space.norms[1], self.space.log_in, first=False)
+        """Unit vectors; then a column of ones, and g."""
+        return self._with_terms(self.space.smooth_right, side=1)
 
-    def _with_degrees(self, vectors: Array, norms: Array, logs: Array, *, first: bool) -> Array:
+    def _with_terms(self, vectors: Array, *, side: int) -> Array:
         result = np.zeros((len(vectors), self.n_components), np.float32)
-        np.divide(vectors, norms[:, None], out=result[:, : vectors.shape[1]], casting="same_kind")
-        if self.degree_weight is not None:
-            result[:, -2] = self.degree_weight * logs if first else 1
-            result[:, -1] = 1 if first else self.degree_weight * logs
+        norms = self.space.smooth_norms[side][:, None]
+        np.divide(vectors, norms, out=result[:, : vectors.shape[1]], casting="same_kind")
+        if self.node_weights is not None:
+            result[:, -2:] = 1
+            result[:, -2 + side] = self.space.node_terms[side] @ self.node_weights
         return result
 
     def score(self, pairs: Array) -> Array:
@@ -77,7 +78,7 @@ class DiffusionModel(LinkModel):
         return self.scorer(self.space.features(pairs, len(self.scorer.weights)))
 
     def block_scorer(self) -> BlockScorer:
-        features = self.space.block_features()
+        features = self.space.block_features(len(self.scorer.weights))
         return lambda rows, columns: self.scorer.combine(features(rows, columns), np.dtype(np.float32))
 
     @property
@@ -101,7 +102,7 @@ class DiffusionModel(LinkModel):
         diffusion, rows = regrown_diffusion(self.space.diffusion, graph, changed, damping=self.damping)
 
         def model(svd: SVD) -> DiffusionModel:
-            return replace(self, space=space_of(diffusion, svd))
+            return replace(self, space=space_of(graph, diffusion, svd))
 
         return Regrown(Matrix(log_matrix(diffusion)), model, rows)
 
@@ -123,7 +124,7 @@ def fit_diffusion(
     choosing, fitting = portions(progress, [len(dampings) * len(held) or 1e-9, 1])
     choice: Choice | None = None
     if held:
-        sets = tuple(FEATURE_SETS) if settings.select else ("F3",)
+        sets = tuple(FEATURE_SETS) if settings.select else ("F4",)
         choice = choose(
             held, rank=rank, dampings=dampings, feature_sets=sets, seed=settings.seed, progress=choosing
         )
@@ -132,8 +133,8 @@ def fit_diffusion(
     space = build_space(graph, rank=rank, damping=damping, seed=settings.seed, progress=fitting)
     notices = () if choice else (NO_HOLD_OUT,)
     choice = choice or fixed_choice(graph, space, damping=damping)
-    beta = degree_weight(choice.cosine_scorer) if with_degrees else None
-    model = DiffusionModel(space, choice.scorer, damping, beta, settings.n_components)
+    terms = node_weights(choice.dot_scorer) if with_degrees else None
+    model = DiffusionModel(space, choice.scorer, damping, terms, settings.n_components)
     watch.stop("fit")
     chosen = {"damping": damping, "features": model.feature_set, "rank": rank}
     return Fit(model, chosen, choice.validation, watch.seconds, notices)

@@ -302,8 +302,6 @@ def _way_out(cost: Estimate, limit: int) -> str:
 def _lighter(cost: Estimate, limit: int) -> Iterator[tuple[str, Estimate]]:
     """What to try instead. The memory of a log-diffusion is in its rows, so a lower rank comes last."""
     if cost.design == "log-diffusion":
-        if cost.select:
-            yield "without selection (select=False, --no-select) it", _replaced(cost, select=False)
         yield 'design "degree-walk"', _replaced(cost, design="degree-walk", rank=None)
     if best := largest_rank(cost, limit):
         yield f"rank {best}", _replaced(cost, rank=best)

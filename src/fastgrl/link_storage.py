@@ -22,7 +22,7 @@ from fastgrl.kernels import CSR
 from fastgrl.link_models import Fit, LinkModel
 from fastgrl.scorers import Scorer
 from fastgrl.shrunken_links import ShrunkenModel
-from fastgrl.spaces import FEATURE_SETS, Space
+from fastgrl.spaces import DOT_FEATURES, FEATURE_SETS, Space
 from fastgrl.storage import Stored, expect
 from fastgrl.walk_links import WalkModel
 
@@ -101,9 +101,12 @@ def _model_arrays(model: LinkModel) -> tuple[dict[str, Array], dict[str, Any]]:
         }
         arrays |= {"out_degrees": diffusion.out_degrees, "in_degrees": diffusion.in_degrees}
         arrays |= {"left": space.left, "right": space.right, "singular_values": space.singular_values}
+        arrays |= {"near.left": space.near[0], "near.right": space.near[1]}
+        if model.node_weights is not None:
+            arrays["node_weights"] = model.node_weights
         scorer = model.scorer
         arrays |= {f"scorer.{name}": getattr(scorer, name) for name in ("means", "deviations", "weights")}
-        facts = {"damping": model.damping, "degree_weight": model.degree_weight, "bias": scorer.bias}
+        facts = {"damping": model.damping, "bias": scorer.bias, "size": space.size, "floor": space.floor}
         return arrays, {"kind": "diffusion", "n_components": model.n_components} | facts
     assert isinstance(model, WalkModel | ShrunkenModel)
     arrays = {"U": model.svd.U, "s": np.asarray(model.svd.s), "V": np.ascontiguousarray(model.svd.Vt.T)}
@@ -166,7 +169,8 @@ def _fit(stored: Stored, graph: Graph, name: StrPath) -> Fit:
 def _diffusion_model(stored: Stored, known: dict[str, Any], name: StrPath) -> DiffusionModel:
     arrays = stored.arrays
     shapes: dict[str, Any] = {"left": ("n", "k"), "right": ("n", "k"), "singular_values": ("k",)}
-    shapes |= {"out_degrees": ("n",), "in_degrees": ("n",)}
+    shapes |= dict.fromkeys(("out_degrees", "in_degrees", "near.left", "near.right"), ("n",))
+    shapes |= {"node_weights": (len(DOT_FEATURES) - 1,)} if "node_weights" in arrays else {}
     shapes |= {f"scorer.{part}": ("f",) for part in ("means", "deviations", "weights")}
     lengths = expect(stored, shapes, name=name)
     if lengths["f"] not in FEATURE_SETS.values() or known["n_components"] < lengths["k"]:
@@ -174,10 +178,14 @@ def _diffusion_model(stored: Stored, known: dict[str, Any], name: StrPath) -> Di
     left = _rows(stored, "left", name)
     right = _rows(stored, "right", name) if "rows.right.indptr" in arrays else left
     diffusion = Diffusion.of(left, right, arrays["out_degrees"], arrays["in_degrees"])
-    space = Space(diffusion, arrays["left"], arrays["right"], arrays["singular_values"])
+    near = arrays["near.left"], arrays["near.right"]
+    vectors = arrays["left"], arrays["right"], arrays["singular_values"]
+    space = Space(diffusion, *vectors, near, int(known["size"]), float(known["floor"]))
     parts = {part: arrays[f"scorer.{part}"] for part in ("means", "deviations", "weights")}
     scorer = Scorer(**parts, bias=float(known["bias"]))
-    return DiffusionModel(space, scorer, known["damping"], known["degree_weight"], int(known["n_components"]))
+    return DiffusionModel(
+        space, scorer, known["damping"], arrays.get("node_weights"), int(known["n_components"])
+    )
 
 
 def _rows(stored: Stored, side: str, name: StrPath) -> CSR:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,8 +38,21 @@ def with_new_nodes(space: Space, graph: Graph, out: Any, into: Any, *, damping: 
         np.concatenate([old.in_degrees, d_in]),
         old.volume,  # or the scores of pairs that are known would move
     )
-    vectors = (np.concatenate([space.left, left]), np.concatenate([space.right, right]))
-    return Space(diffusion, *vectors, space.singular_values), trust
+    near = _near(old, out), _near(old, into)
+    grown = replace(
+        space,
+        diffusion=diffusion,
+        left=np.concatenate([space.left, left]),
+        right=np.concatenate([space.right, right]),
+        near=(np.concatenate([space.near[0], near[0]]), np.concatenate([space.near[1], near[1]])),
+    )
+    return grown, trust
+
+
+def _near(old: Diffusion, links: Any) -> Array:
+    """The mean log degree of the nodes that each new one is joined to."""
+    pattern = sp.csr_array((np.ones(links.nnz), links.indices, links.indptr), shape=links.shape)
+    return np.asarray(pattern @ np.log(old.middle) / np.maximum(np.diff(links.indptr), 1))
 
 
 def _sums(rows: Any) -> Array:
@@ -62,7 +76,7 @@ def _placed(
     space: Space, rows: sp.csr_array, columns: sp.csr_array, d_out: Array, d_in: Array
 ) -> tuple[Array, Array, Array]:
     """Left and right vectors of new rows and columns of log(1 + n G): projections onto what was fitted."""
-    old, n = space.diffusion, space.num_nodes
+    old, n = space.diffusion, space.size
     half, root_out, root_in = old.middle**0.5, old.out_degrees**0.5, old.in_degrees**0.5
     row = _logs(rows, n * d_out**0.5, half / root_in)
     column = row if rows is columns and old.symmetric else _logs(columns, n * d_in**0.5, half / root_out)

@@ -16,14 +16,14 @@ from fastgrl.link_models import Known, Settings
 from fastgrl.metrics import average_precision, roc_auc
 from fastgrl.progress import Progress, portions
 from fastgrl.scorers import Scorer, fit_scorer, fixed_scorer
-from fastgrl.spaces import FEATURE_SETS, FEATURES, Space, build_space
+from fastgrl.spaces import DOT_FEATURES, FEATURE_SETS, FEATURES, Space, build_space
 from fastgrl.splits import sample_non_edges, split_edges
 
 DAMPINGS = (0.5, 0.7, 0.85, 0.92)
 FRACTIONS = (0.2, 0.1, 0.05)
 FEWEST_PAIRS = 10
 MOST_PAIRS = 100_000
-_COSINE_AND_DEGREES = [FEATURES.index("cos"), FEATURES.index("p+q")]
+_DOT_COLUMNS = [FEATURES.index(name) for name in DOT_FEATURES]
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +94,7 @@ class Choice:
 
     damping: float
     scorer: Scorer
-    cosine_scorer: Scorer
+    dot_scorer: Scorer
     validation: dict[str, float] = field(default_factory=dict)
     table: list[dict[str, Any]] = field(default_factory=list)
 
@@ -138,7 +138,7 @@ def _fitted(
     damping: float, features: list[Array], known: list[Array], truths: list[Array], figures: dict[str, float]
 ) -> Choice:
     truth = np.concatenate(truths)
-    pooled = np.concatenate([one[:, _COSINE_AND_DEGREES] for one in known])
+    pooled = np.concatenate([one[:, _DOT_COLUMNS] for one in known])
     return Choice(damping, fit_scorer(np.concatenate(features), truth), fit_scorer(pooled, truth), figures)
 
 
@@ -170,10 +170,13 @@ def fixed_choice(graph: Graph, space: Space, *, damping: float) -> Choice:
     edges = edges[:: -(-len(edges) // 10_000) or 1]
     shifted = np.column_stack([edges[:, 0], np.roll(edges[:, 1], 1)])
     known = space.features(np.concatenate([edges, shifted]))
-    return Choice(damping, fixed_scorer(known), fixed_scorer(known[:, _COSINE_AND_DEGREES]))
+    return Choice(damping, fixed_scorer(known), fixed_scorer(known[:, _DOT_COLUMNS]))
 
 
-def degree_weight(scorer: Scorer) -> float:
-    """β of cos + β(p + q), from a scorer of these two; 0 if the cosine says nothing in it."""
-    cosine, degrees = scorer.weights / scorer.deviations
-    return float(degrees / cosine) if cosine > 0 else 0.0
+def node_weights(scorer: Scorer) -> Array:
+    """The weights of each end's own terms beside a cosine of weight 1; 0 if the cosine says nothing."""
+    slopes = scorer.weights / scorer.deviations
+    weights = np.zeros(len(DOT_FEATURES) - 1)
+    if slopes[0] > 0:
+        weights[: len(slopes) - 1] = slopes[1:] / slopes[0]
+    return weights

@@ -28,7 +28,7 @@ from fastgrl.operators import Operator, Polynomial
 from fastgrl.parallel import single_threaded_blas, use_threads
 
 Design = Literal["walk", "degree-walk", "as-released"]
-DEFAULT_NEGATIVE: dict[Design, float] = {"walk": 1.0, "degree-walk": 3.0, "as-released": 3.0}
+DEFAULT_NEGATIVE: dict[str, float] = {"walk": 1.0, "degree-walk": 3.0, "as-released": 3.0}
 
 # Sums of products with random blocks stay this far below the largest number of the type.
 _HEADROOM = 2.0**10
