@@ -3,8 +3,8 @@
     python benchmarks/scale.py [--scale 20] [--edge-factor 10]
 
 An R-MAT graph (2^scale nodes). The fit runs in one process and the model is read in another; the peak of
-each is that of its resident memory, and that of the fit is set against what `fastgrl estimate` says beforehand
-(beside what the interpreter and its libraries take).
+each is that of its resident memory. That of the fit, less what the interpreter and its libraries take, is set
+against what `fastgrl estimate` says beforehand.
 """
 
 from __future__ import annotations
@@ -108,10 +108,9 @@ def main() -> None:
         found = in_a_process("--stage", "fit", "--folder", model, *size)
         found |= in_a_process("--stage", "recommend", "--folder", model)
     print(f"{found['nodes']:,} nodes, {found['edges']:,} edges; validation {found['validation']}")
-    print(
-        f"peak of the fit {format_bytes(found['peak_bytes'])}, "
-        f"{format_bytes(found['libraries_bytes'])} of it before the graph; estimate {format_bytes(found['estimate_bytes'])}: the rest is {found['ratio']:.2f} of it"
-    )
+    before, wanted = format_bytes(found["libraries_bytes"]), format_bytes(found["estimate_bytes"])
+    print(f"peak of the fit {format_bytes(found['peak_bytes'])}, {before} of it before the graph")
+    print(f"estimate {wanted}: the rest is {found['ratio']:.2f} of it")
     print(f"estimated {found['estimate_seconds']:.0f} s, took {found['fit']:.0f} s")
     print(
         f"{found['links']:,} links for {QUERIES} nodes; that process peaked at "

@@ -106,7 +106,7 @@ def _model_arrays(model: LinkModel) -> tuple[dict[str, Array], dict[str, Any]]:
             arrays["node_weights"] = model.node_weights
         scorer = model.scorer
         arrays |= {f"scorer.{name}": getattr(scorer, name) for name in ("means", "deviations", "weights")}
-        facts = {"damping": model.damping, "bias": scorer.bias, "size": space.size, "floor": space.floor}
+        facts = {"damping": model.damping, "bias": scorer.bias, "size": space.size}
         return arrays, {"kind": "diffusion", "n_components": model.n_components} | facts
     assert isinstance(model, WalkModel | ShrunkenModel)
     arrays = {"U": model.svd.U, "s": np.asarray(model.svd.s), "V": np.ascontiguousarray(model.svd.Vt.T)}
@@ -180,7 +180,7 @@ def _diffusion_model(stored: Stored, known: dict[str, Any], name: StrPath) -> Di
     diffusion = Diffusion.of(left, right, arrays["out_degrees"], arrays["in_degrees"])
     near = arrays["near.left"], arrays["near.right"]
     vectors = arrays["left"], arrays["right"], arrays["singular_values"]
-    space = Space(diffusion, *vectors, near, int(known["size"]), float(known["floor"]))
+    space = Space(diffusion, *vectors, near, int(known["size"]))
     parts = {part: arrays[f"scorer.{part}"] for part in ("means", "deviations", "weights")}
     scorer = Scorer(**parts, bias=float(known["bias"]))
     return DiffusionModel(

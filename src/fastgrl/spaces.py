@@ -48,7 +48,9 @@ FEATURES = (
 FEATURE_SETS = {"F1": 2, "F2": 6, "F3": 11, "F4": 19}
 # Those of which a plain dot product is made: a cosine, and terms of each end alone.
 DOT_FEATURES = ("smooth cos", "p+q", "p²+q²", "smooth norms", "row lengths", "neighbours")
-_TINY, _ROW_FLOOR, _SMOOTH, _SMALL, _ROUNDING = 1e-12, 0.1, 0.75, 1e-3, 1e-3
+_TINY, _ROW_FLOOR, _SMOOTH = 1e-12, 0.1, 0.75
+# Shares of a usual length: below the one a logarithm would run away, below the other all is rounding.
+_SMALL, _ROUNDING = 0.03, 1e-4
 _PAIRS_AT_ONCE = 1 << 14
 Both = tuple[Array, Array]
 
@@ -57,8 +59,8 @@ Both = tuple[Array, Array]
 class Space:
     """Diffusion rows, and vectors whose products left_u · right_v approximate log(1 + n G).
 
-    `near` holds, for either side, the mean log degree of a node's neighbours; `size` is n, and `floor` the
-    least length of a vector U s^(5/4), as they were when the space was fitted.
+    `near` holds, for either side, the mean log degree of a node's neighbours; `size` is n as it was when the
+    space was fitted.
     """
 
     diffusion: Diffusion
@@ -67,7 +69,6 @@ class Space:
     singular_values: Array
     near: Both
     size: int
-    floor: float
 
     @property
     def num_nodes(self) -> int:
@@ -87,12 +88,23 @@ class Space:
     @functools.cached_property
     def norms(self) -> Both:
         """Lengths of the left and of the right vectors."""
-        return _lengths(self.left), _lengths(self.right)
+        return self._lengths(self.left), self._lengths(self.right)
 
     @functools.cached_property
     def norms_but_first(self) -> Both:
         """Lengths without the first component."""
-        return _lengths(self.left[:, 1:]), _lengths(self.right[:, 1:])
+        return self._lengths(self.left[:, 1:]), self._lengths(self.right[:, 1:])
+
+    def _lengths(self, vectors: Array, power: float = 1.0) -> Array:
+        """Of vectors U s^(power/2); at least what rounding leaves of a usual one: noise stays small."""
+        squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
+        return np.asarray(np.maximum(np.sqrt(squares), _ROUNDING * self._usual_length(power)))
+
+    def _usual_length(self, power: float) -> float:
+        """The root mean square of the lengths: the columns of U are of unit length."""
+        return max(
+            float(np.sqrt((self.singular_values.astype(np.float64) ** power).sum() / self.size)), _TINY
+        )
 
     @property
     def smooth_left(self) -> Array:
@@ -107,13 +119,14 @@ class Space:
     @functools.cached_property
     def smooth_norms(self) -> Both:
         """Their lengths, but for nodes whose vectors are rounding: those of tiny components, and alone."""
-        least = _ROUNDING * self.floor
-        return tuple(np.maximum(_lengths(x), least) for x in (self.smooth_left, self.smooth_right))  # type: ignore[return-value]
+        return self._lengths(self.smooth_left, 2.5), self._lengths(self.smooth_right, 2.5)
 
     @functools.cached_property
     def smooth_sizes(self) -> Both:
         """The same with a higher floor, to take logarithms of."""
-        return tuple(np.maximum(side, self.floor) for side in self.smooth_norms)  # type: ignore[return-value]
+        least = _SMALL * self._usual_length(2.5)
+        one, other = (np.maximum(side, least) for side in self.smooth_norms)
+        return one, other
 
     @functools.cached_property
     def logs(self) -> tuple[LogRows, LogRows]:
@@ -245,11 +258,6 @@ class _Ends:
         return np.asarray(sides[0][self.u].astype(kind) + sides[1][self.v].astype(kind))
 
 
-def _lengths(vectors: Array) -> Array:
-    squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
-    return np.asarray(np.maximum(np.sqrt(squares), _TINY))
-
-
 def build_space(
     graph: Graph,
     *,
@@ -276,9 +284,7 @@ def space_of(graph: Graph, diffusion: Diffusion, svd: SVD) -> Space:
     """The space of a graph whose log matrix is factorised."""
     roots = np.sqrt(svd.s)
     left, right = svd.U * roots, svd.Vt.T * roots
-    squares = np.einsum("ij,ij->i", *[smoothed(left, svd.s)] * 2, dtype=np.float64)
-    floor = max(float(np.sqrt(_SMALL * squares.mean())), _TINY)
-    return Space(diffusion, left, right, svd.s, near_degrees(graph, diffusion), graph.num_nodes, floor)
+    return Space(diffusion, left, right, svd.s, near_degrees(graph, diffusion), graph.num_nodes)
 
 
 def near_degrees(graph: Graph, diffusion: Diffusion) -> Both:

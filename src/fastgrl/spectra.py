@@ -114,7 +114,8 @@ def _outer_column(graph: Graph, outer: float) -> Array:
         column = np.power(d, power, out=np.zeros_like(d), where=d > 0)
     if not column.max(initial=0) < 1e18:  # so that products of two fit float32
         raise NotFiniteError(
-            f"degrees up to {d.max():.3g} to the power outer = {power:g} are too large; divide the weights by a constant"
+            f"degrees up to {d.max():.3g} to the power outer = {power:g} are too large; "
+            "divide the weights by a constant"
         )
     return column
 
