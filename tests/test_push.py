@@ -13,6 +13,8 @@ from fastgrl.errors import ArgumentError
 from fastgrl.parallel import use_threads
 from fastgrl.push import Walker, mean_row_length
 
+quick = settings(deadline=None, max_examples=40)
+
 
 @st.composite
 def graphs(draw, *, directed=None, weighted=None, most=12):
@@ -41,6 +43,7 @@ def exact_rows(graph, damping, *, backward=False):
     return (1 - damping) * np.linalg.inv(np.eye(len(T)) - damping * T)
 
 
+@quick
 @given(graphs(), st.sampled_from([0.5, 0.85]))
 def test_rows_are_those_of_the_exact_diffusion(graph, damping):
     walker = Walker.of(graph, damping=damping, epsilon=1e-7)
@@ -48,6 +51,7 @@ def test_rows_are_those_of_the_exact_diffusion(graph, damping):
     np.testing.assert_allclose(rows, exact_rows(graph, damping), atol=2e-5)
 
 
+@quick
 @given(graphs(), st.sampled_from([1e-2, 1e-4]))
 def test_what_is_left_unpushed_is_below_epsilon_times_the_degree(graph, epsilon):
     walker = Walker.of(graph, damping=0.85, epsilon=epsilon)
@@ -57,6 +61,7 @@ def test_what_is_left_unpushed_is_below_epsilon_times_the_degree(graph, epsilon)
     assert (error <= 2 * epsilon * walker.degrees.sum() + 1e-5).all()
 
 
+@quick
 @given(graphs())
 def test_compiled_and_scipy_rows_agree(graph):
     sources = np.arange(graph.num_nodes, dtype=np.int32)
@@ -66,6 +71,7 @@ def test_compiled_and_scipy_rows_agree(graph):
     np.testing.assert_allclose(found.toarray(), walker.rows(sources).as_scipy.toarray(), atol=1e-4)
 
 
+@quick
 @given(graphs(weighted=True), st.integers(-40, 40))
 def test_the_unit_of_weights_does_not_matter(graph, exponent):
     scaled = graph.with_edges(graph.edge_codes(), weights=graph.edge_weights() * 2.0**exponent)
@@ -74,6 +80,7 @@ def test_the_unit_of_weights_does_not_matter(graph, exponent):
     assert (one.out_degrees == other.out_degrees).all()
 
 
+@quick
 @given(graphs(directed=False), st.randoms(use_true_random=False))
 def test_relabelling_permutes_the_rows(graph, random):
     order = list(range(graph.num_nodes))
@@ -88,6 +95,7 @@ def test_relabelling_permutes_the_rows(graph, random):
     np.testing.assert_allclose(two, one[np.ix_(order, order)], atol=1e-4)
 
 
+@quick
 @given(graphs(directed=False))
 def test_an_isolated_node_and_a_second_copy_leave_the_rows_alone(graph):
     n, codes, weights = graph.num_nodes, graph.edge_codes(), graph.edge_weights()
@@ -96,14 +104,15 @@ def test_an_isolated_node_and_a_second_copy_leave_the_rows_alone(graph):
         weights=None if weights is None else np.tile(weights, 2),
         num_nodes=2 * n + 1,
     )
-    one = diffuse(graph).left.as_scipy.toarray()
-    two = diffuse(twice).left.as_scipy.toarray()
-    np.testing.assert_allclose(two[:n, :n], one, rtol=1e-6, atol=1e-7)
-    np.testing.assert_allclose(two[n : 2 * n, n : 2 * n], one, rtol=1e-6, atol=1e-7)
+    one = diffuse(graph, epsilon=1e-6).left.as_scipy.toarray()
+    two = diffuse(twice, epsilon=1e-6).left.as_scipy.toarray()
+    np.testing.assert_allclose(two[:n, :n], one, atol=1e-4)
+    np.testing.assert_allclose(two[n : 2 * n, n : 2 * n], one, atol=1e-4)
     assert not two[:n, n:].any()
     assert np.flatnonzero(two[2 * n]).tolist() == [2 * n]
 
 
+@quick
 @given(graphs(), st.sampled_from([1e-300, 1e300]))
 def test_extreme_weights_give_finite_rows(graph, extreme):
     codes = graph.edge_codes()
@@ -116,6 +125,7 @@ def test_extreme_weights_give_finite_rows(graph, extreme):
     assert np.isfinite(pmi(found, codes.astype(np.int64))).all()
 
 
+@quick
 @given(graphs())
 def test_walks_meet_in_the_middle(graph):
     """⟨Q_u, Q_v⟩ = Σ_x π_u(x) ρ_v(x) / d_x, ρ along the edges backwards."""
@@ -130,6 +140,7 @@ def test_walks_meet_in_the_middle(graph):
     np.testing.assert_allclose(block, met[rows, 1:], rtol=1e-5, atol=1e-7)
 
 
+@quick
 @given(graphs(directed=False))
 def test_meeting_in_the_middle_is_a_diffusion_of_twice_the_length(graph):
     """For undirected graphs Q Q' = (1 − a)² Σ (i + 1) a^i T^i D⁻¹, where no degree is below ½."""
@@ -142,6 +153,7 @@ def test_meeting_in_the_middle_is_a_diffusion_of_twice_the_length(graph):
     np.testing.assert_allclose(found @ found.T, kernel / degrees, atol=1e-4)
 
 
+@quick
 @given(graphs())
 def test_the_log_matrix_is_that_of_the_larger_direction(graph):
     found = diffuse(graph)
@@ -162,6 +174,7 @@ def _by_scipy(found):
         return log_matrix(found)
 
 
+@quick
 @given(graphs())
 def test_overlaps_without_the_compiled_kernel_agree(graph):
     found = diffuse(graph)
@@ -197,7 +210,7 @@ def test_a_row_keeps_its_largest_entries():
         assert set(np.argsort(-row, kind="stable")[:20]) == set(np.flatnonzero(kept))
 
 
-@settings(max_examples=20)
+@quick
 @given(graphs())
 def test_the_mean_row_length_of_a_small_graph_is_exact(graph):
     stored = Walker.of(graph, damping=0.5).rows(np.arange(graph.num_nodes, dtype=np.int32)).num_stored

@@ -23,7 +23,7 @@ from fastgrl.checks import Array, integer
 from fastgrl.errors import ArgumentError
 from fastgrl.graph import Graph
 from fastgrl.kernels import CSR, compiled_module
-from fastgrl.parallel import parallel_map, thread_count
+from fastgrl.parallel import parallel_map
 from fastgrl.progress import Progress
 
 EPSILON = 1e-4
@@ -74,7 +74,7 @@ class Walker:
     def rows(self, sources: Array, *, progress: Progress | None = None) -> CSR:
         """The rows π_u of the given nodes, in chunks on all threads: never more than the answer in memory."""
         n = len(self.degrees)
-        chunk = int(np.clip(len(sources) // (8 * thread_count()), 64, 4096))
+        chunk = int(np.clip(len(sources) // 16, 64, 4096))  # for any number of threads
         starts = list(range(0, len(sources), chunk))
         done = itertools.count(1)
 
