@@ -198,7 +198,7 @@ def _largest(rows: sp.csr_array, keep: int) -> tuple[Array, Array, Array]:
     return counts, rows.indices[kept].astype(np.int32), rows.data[kept].astype(np.float32)
 
 
-def mean_row_length(graph: Graph, *, damping: float, sample: int = 256) -> float:
+def mean_row_length(graph: Graph, *, damping: float, sample: int = 2048) -> float:
     """Entries that a row keeps, on average over a sample of nodes: what the rows of all nodes would take.
 
     >>> mean_row_length(fg.Graph.from_edges([(0, 1), (1, 2), (2, 0)]), damping=0.5)
