@@ -15,6 +15,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import estimator_checks
 
 import fastgrl as fg
+from fastgrl.bipartite import sample_across, two_sides
 from fastgrl.errors import ArgumentError, FastgrlError, UnavailableError, UnknownIdError
 from fastgrl.link_fits import DESIGNS
 from fastgrl.link_models import dot_products
@@ -312,6 +313,69 @@ def test_items_are_recommended_to_users():
     assert not set(zip(found.nodes, found.targets, strict=True)) & set(edges)
 
 
+def test_sides_of_many_components_follow_the_columns():
+    edges = [("zoe", "apple"), ("yan", "apple"), ("ann", "tea"), ("bob", "tea"), ("bob", "cake")]
+    links = fg.LinkPredictor(bipartite=True).fit(fg.Graph.from_edges(edges))
+    assert set(links.recommend(["ann"], k=20).targets) == {"cake", "apple"}
+    links.partial_fit([("zz user", "a item"), ("zz user", "cake")])
+    assert set(links.recommend(["ann"], k=20).targets) == {"cake", "apple", "a item"}
+    links.partial_fit([("someone", "something")])
+    assert "something" in links.recommend(["ann"], k=20).targets
+    with pytest.raises(ArgumentError, match="'ann' – 'bob' joins two nodes of one side"):
+        links.partial_fit([("ann", "bob")])
+
+
+def test_given_links_are_never_among_the_others():
+    rng = np.random.default_rng(0)
+    pairs = [(f"u{a}", f"i{b}") for a in range(12) for b in range(12) if rng.random() < 0.7]
+    graph, held = fg.Graph.from_edges(pairs[:60]), pairs[60:75]
+    held = [pair for pair in held if set(pair) <= set(graph.node_ids)]
+    sides = two_sides(graph)
+    codes = np.array([graph.index_of(pair) for pair in held])
+    others = sample_across(graph, sides, len(held), exclude=codes)
+    assert not {frozenset(p) for p in others.tolist()} & {frozenset(p) for p in codes.tolist()}
+
+
+@pytest.mark.parametrize(
+    ("validation", "words"),
+    [
+        ([], "0 links"),
+        ([("n0", "n1")], "1 links"),
+        ([("n0", "n0"), ("n0", "n2")], "itself"),
+        (None, "edge of the graph"),
+    ],
+)
+def test_validation_that_cannot_judge_is_refused(validation, words):
+    if validation is None:
+        validation = small().node_ids[small().edge_codes()[:5]]
+    with pytest.raises(ArgumentError, match=words):
+        fg.LinkPredictor(n_components=8).fit(small(), validation=validation)
+
+
+def test_a_score_does_not_depend_on_what_else_is_asked():
+    links = fg.LinkPredictor(select=False).fit(digits())
+    pairs = pairs_of(digits(), 300)
+    one_by_one = np.concatenate([links.score_pairs(pair[None]) for pair in pairs])
+    assert (links.score_pairs(pairs) == one_by_one).all()
+
+
+def test_a_graph_without_edges_is_refused():
+    with pytest.raises(ArgumentError, match="no edges"):
+        fg.LinkPredictor().fit(fg.Graph.from_codes([], [], num_nodes=5))
+
+
+def test_more_links_than_there_are_nodes_can_be_asked_for():
+    links = fg.LinkPredictor(**FEW).fit(small())
+    assert len(links.recommend(["n0"], k=10**12)) == 119 - small().degrees[small().index_of(["n0"])][0]
+
+
+def test_names_and_edge_arrays_are_told_from_matrices():
+    with pytest.raises(ArgumentError, match="read_graph"):
+        as_graph("friends.csv")
+    assert as_graph(np.array([[0, 1], [1, 2], [2, 3]])).num_nodes == 4
+    assert as_graph(np.array([["a", "b"], ["b", "c"]])).num_nodes == 3
+
+
 def test_a_graph_of_two_sides_is_pointed_out_and_an_odd_cycle_refused():
     links = fg.LinkPredictor(**FEW).fit(fg.Graph.from_edges(bipartite_edges()))
     assert any("bipartite" in line for line in links.notices_)
@@ -426,7 +490,10 @@ class TestManners:
             ({"damping": 1.5}, "damping"),
             ({"random_state": -1}, "random_state"),
             ({"random_state": "x"}, "random_state"),
-            ({"n_jobs": 0}, "n_threads|n_jobs"),
+            ({"n_jobs": 0}, "n_jobs"),
+            ({"select": "no"}, "select"),
+            ({"select": True, "damping": 1.5}, "damping"),
+            ({"design": "walk", "negative": -1}, "negative must"),
             ({"design": "walk", "window": 0}, "window"),
             ({"design": "walk", "negative": float("nan")}, "negative"),
         ],

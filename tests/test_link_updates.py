@@ -175,6 +175,41 @@ def test_an_edge_that_is_known_changes_nothing():
     assert len(grown.new_ids) == 0
 
 
+def test_a_small_model_grows_to_its_full_rank():
+    links = fg.LinkPredictor(n_components=16, select=False).fit(
+        fg.Graph.from_edges([("n0", "n4"), ("n4", "n8")])
+    )
+    assert len(links.singular_values_) == 3
+    links.partial_fit(small().node_ids[small().edge_codes()])
+    assert len(links.singular_values_) == 14
+    assert links.update_["refit_product_columns"] == 2 * 11 * 8
+    fresh = fg.LinkPredictor(n_components=16, select=False).fit(small())
+    assert links.update_["captured_after"] > 0.8 * fresh.certificate_.captured
+    assert any("fit again" in line for line in links.notices_)
+
+
+def test_new_ids_of_any_size_and_bad_weights_are_told():
+    ids = fg.LinkPredictor(**FEW).fit(small().with_edges(small().edge_codes()))
+    ids.partial_fit([(2**70, "n0")])
+    assert 2**70 in ids.node_ids_.tolist()
+    weighted = fg.LinkPredictor(**FEW).fit(
+        small().with_edges(small().edge_codes(), weights=np.ones(small().num_edges))
+    )
+    for weights, words in (
+        ([1.0], "1 weights for 2"),
+        ([1.0, np.nan], r"at \[1\]"),
+        ([1.0, -2], "new edge 2"),
+    ):
+        with pytest.raises(FastgrlError, match=words):
+            weighted.partial_fit([("n0", "x"), ("n1", "x")], weights=weights)
+
+
+def test_new_nodes_are_shown_in_a_line():
+    assert repr(fitted("log-diffusion").transform([("new", "n0")])).startswith(
+        "<NewNodes: 1 beside 120 known"
+    )
+
+
 def test_weights_go_with_weighted_graphs():
     weighted = small().with_edges(small().edge_codes(), weights=np.ones(small().num_edges))
     links = fg.LinkPredictor(**FEW).fit(weighted)

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
-from fastgrl.checks import Array
+from fastgrl.checks import Array, shown
 from fastgrl.errors import ArgumentError
 from fastgrl.graph import Graph
 
@@ -40,12 +40,46 @@ def checked_sides(graph: Graph) -> Array:
     return sides
 
 
-def sample_across(graph: Graph, sides: Array, count: int, *, seed: int = 0) -> Array:
-    """`count` different pairs from side 0 to side 1 without an edge: a (count, 2) array of node numbers."""
+def extended_sides(sides: Array, graph: Graph, sources: Array, targets: Array) -> Array:
+    """The sides of a graph that has grown, old nodes where they were; `sources` → `targets` are new edges.
+
+    Components of new nodes alone have the source of their first edge on side 0.
+    """
+    n = len(sides)
+    found = two_sides(graph)
+    for u, v in zip(sources, targets, strict=True):
+        same = u < n and v < n and sides[u] == sides[v]
+        if same or (found is None and u == v):
+            ends = f"{shown(graph.node_ids[u])} – {shown(graph.node_ids[v])}"
+            raise ArgumentError(
+                f"the edge {ends} joins two nodes of one side of a bipartite model; leave it out"
+            )
+    if found is None:
+        raise ArgumentError("the new edges close a cycle of odd length, which a bipartite model cannot have")
+    _, label = connected_components(graph.to_scipy(), directed=False)
+    flipped = np.zeros(label.max(initial=-1) + 1, bool)
+    first = sources[::-1]
+    flipped[label[first]] = found[first] == 1  # of repeated labels the last assignment, the first edge, stays
+    flipped[label[:n]] = found[:n] != sides
+    result = np.asarray(found ^ flipped[label], np.int8)
+    if (result[:n] != sides).any():
+        wrong = graph.node_ids[int(np.argmax(result[:n] != sides))]
+        raise ArgumentError(f"the new edges put {shown(wrong)} on the other side of a bipartite model")
+    return result
+
+
+def sample_across(
+    graph: Graph, sides: Array, count: int, *, seed: int = 0, exclude: Array | None = None
+) -> Array:
+    """`count` different pairs from side 0 to side 1 without an edge: a (count, 2) array of node numbers.
+
+    `exclude` lists further pairs to leave out, either way round.
+    """
     rng = np.random.Generator(np.random.Philox(seed))
     first, second = np.flatnonzero(sides == 0), np.flatnonzero(sides == 1)
     pairs = len(first) * len(second)
-    if count > (pairs - graph.num_edges) // 2:
+    taken = graph if exclude is None else graph.with_edges(np.concatenate([graph.edge_codes(), exclude]))
+    if count > (pairs - taken.num_edges) // 2:
         raise ArgumentError(
             f"{count} pairs without an edge were wanted across the two sides, of {pairs} pairs"
         )
@@ -53,7 +87,7 @@ def sample_across(graph: Graph, sides: Array, count: int, *, seed: int = 0) -> A
     while len(found) < count:
         drawn = rng.integers(0, pairs, 2 * (count - len(found)) + 16)
         u, v = first[drawn // len(second)], second[drawn % len(second)]
-        fresh = drawn[~(graph.has_edges(u, v) | graph.has_edges(v, u))]
+        fresh = drawn[~(taken.has_edges(u, v) | taken.has_edges(v, u))]
         both = np.concatenate([found, fresh])
         found = both[np.sort(np.unique(both, return_index=True)[1])]
     kept = found[:count]

@@ -152,8 +152,8 @@ def _merged_logs_by_scipy(a: _Scaled, b: _Scaled) -> CSR:
     return CSR(larger.indptr.astype(np.int64), larger.indices, values, (n, n), np.dtype(np.float32))
 
 
-def _row_ranges(rows: int) -> list[tuple[int, int]]:
-    step = max(1, -(-rows // (8 * thread_count())))
+def _row_ranges(rows: int, *, least: int = 1) -> list[tuple[int, int]]:
+    step = max(least, -(-rows // (8 * thread_count())))
     return [(first, min(first + step, rows)) for first in range(0, rows, step)]
 
 
@@ -228,7 +228,8 @@ def overlaps(left: CSR, right: CSR, pairs: Array) -> Array:
             left.shape[1],
         )
 
-    parallel_map(part, _row_ranges(len(pairs)))
+    # Each piece lays rows out in an array as long as there are nodes: not for a few pairs.
+    parallel_map(part, _row_ranges(len(pairs), least=2048))
     result = np.empty(len(pairs))
     result[order] = found
     return result

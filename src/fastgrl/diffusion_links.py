@@ -87,6 +87,10 @@ class DiffusionModel(LinkModel):
         return next(name for name, count in FEATURE_SETS.items() if count == len(self.scorer.weights))
 
     @property
+    def largest_rank(self) -> int:
+        return self.n_components - (0 if self.node_weights is None else 2)
+
+    @property
     def fit_columns(self) -> int:
         return 2 * (DIFFUSION_ROUNDS + 1) * diffusion_block(len(self.singular_values))
 

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from fastgrl.bipartite import checked_sides, sample_across
 from fastgrl.checks import Array, integer, shown
 from fastgrl.datasets import DatasetInfo, LinkDataset, NodeDataset, describe, list_datasets
 from fastgrl.errors import ArgumentError
+from fastgrl.fsvd import LARGEST_SEED
 from fastgrl.graph import Graph
 from fastgrl.link_prediction import LinkPredictor
 from fastgrl.metrics import average_precision, hits_at_k, roc_auc
@@ -69,6 +71,8 @@ def evaluate_links(
         integer("repeat", repeat, least=1),
         isinstance(source, LinkDataset) and not random_split,
     )
+    if seed + repeat - 1 > LARGEST_SEED:
+        raise ArgumentError(f"seed {seed} with repeat {repeat} goes beyond the largest seed, {LARGEST_SEED}")
     name = None if isinstance(source, Graph) else source.name
     known = describe(name) if name in list_datasets() else None
     model = LinkPredictor() if estimator is None else estimator
@@ -77,7 +81,11 @@ def evaluate_links(
     metric = own if metric is None else metric.replace("-", "_")
     runs: list[dict[str, Any]] = []
     for number in range(repeat):
-        question = official_question(source) if official else random_question(source, seed=seed + number)
+        question = (
+            official_question(source)
+            if official
+            else random_question(source, seed=seed + number, bipartite=model.bipartite)
+        )
         model = clone(model).set_params(random_state=seed + number)
         share = None if progress is None else _share(progress, number, repeat)
         runs.append({"seed": seed + number} | _run(model, question, metric, share))
@@ -104,7 +112,9 @@ def official_question(dataset: Any) -> Question:
     return Question(dataset.graph, dataset.test, dataset.test_negatives, held)
 
 
-def random_question(source: LinkDataset | NodeDataset | Graph, *, seed: int) -> Question:
+def random_question(
+    source: LinkDataset | NodeDataset | Graph, *, seed: int, bipartite: bool = False
+) -> Question:
     """20 % of all edges held out, of the whole graph of a dataset, and as many non-edges."""
     graph = whole_graph(source)
     n, distinct = graph.num_nodes, graph.num_edges - graph.num_self_loops
@@ -113,7 +123,10 @@ def random_question(source: LinkDataset | NodeDataset | Graph, *, seed: int) -> 
     if n * (n - 1) // (1 if graph.directed else 2) - distinct < HELD_OUT * distinct:
         raise ArgumentError(f"{graph!r} has too few pairs without an edge to test against; it is too dense")
     split = split_edges(graph, fraction=HELD_OUT, seed=seed)
-    return Question(split.train, split.held_out, split.negatives)
+    if not bipartite:
+        return Question(split.train, split.held_out, split.negatives)
+    across = sample_across(graph, checked_sides(graph), len(split.held_out), seed=seed)
+    return Question(split.train, split.held_out, across)
 
 
 def whole_graph(source: LinkDataset | NodeDataset | Graph) -> Graph:

@@ -151,7 +151,7 @@ def recommend(
         str | None, typer.Option("--for", metavar="FILE", help="A list of nodes; - is stdin.")
     ] = None,
     everyone: Annotated[bool, typer.Option("--all", help="Every node.")] = False,
-    k: Annotated[int, typer.Option("-k", metavar="N", parser=whole("k", 1), help="Links per node.")] = 10,
+    k: Annotated[int, typer.Option("-k", metavar="N", parser=whole("-k", 1), help="Links per node.")] = 10,
     among: Annotated[str | None, typer.Option(metavar="FILE", help="Only links to these.")] = None,
     approximate: Annotated[bool, typer.Option("--approximate", help="Faster, by an index.")] = False,
     out: Annotated[str | None, _out(_TABLES)] = None,
@@ -224,7 +224,10 @@ def update(
     predictor.save(model if out is None else out, force=out is None or force)
     value = {"model": out or model, "edges_file": edges, "update": plain(predictor.update_)}
     value |= {"nodes": predictor.graph_.num_nodes, "edges": predictor.graph_.num_edges}
-    _say({"notices": predictor.notices_}, found.notices, printing)
+    notices = predictor.notices_
+    if predictor.graph_.weights is not None and found.graph.weights is None:
+        notices = [*notices, f"the model is weighted and {edges} is not: every new edge weighs 1"]
+    _say({"notices": notices}, found.notices, printing)
     terminal.show(value, link_reports.update(value), as_json=printing.json)
 
 
@@ -246,13 +249,14 @@ def evaluate_links(
 ) -> None:
     """Fit on one part of a graph and test on the other; a dataset's own split unless told otherwise."""
     from fastgrl.evaluation import evaluate_links as evaluate
+    from fastgrl.parallel import use_threads
 
     graph, notices = dataset_or_graph(source, reading, printing)
     _refuse_rank(fit, getattr(graph, "graph", graph))
-    with bar(f"evaluating {source}", printing) as progress:
+    with use_threads(reading.threads), bar(f"evaluating {source}", printing) as progress:
         found = evaluate(
             graph,
-            _predictor(fit, reading, select=select),
+            _predictor(fit, select=select),
             seed=fit.seed,
             repeat=repeat,
             random_split=random_split,
@@ -269,7 +273,7 @@ def _say(value: Any, notices: tuple[str, ...], printing: PrintingOptions) -> Non
     terminal.print_notes([*notices, *value["notices"]], quiet=printing.quiet)
 
 
-def _predictor(fit: FitOptions, reading: ReadingOptions, *, select: bool) -> LinkPredictor:
+def _predictor(fit: FitOptions, *, select: bool) -> LinkPredictor:
     from fastgrl.link_prediction import LinkPredictor
 
     return LinkPredictor(
@@ -280,7 +284,6 @@ def _predictor(fit: FitOptions, reading: ReadingOptions, *, select: bool) -> Lin
         negative=fit.negative,
         bipartite=fit.bipartite,
         random_state=fit.seed,
-        n_jobs=reading.threads,
         max_memory=fit.max_memory,
     )
 
@@ -295,9 +298,11 @@ def _fitted(
     select: bool,
     validation: Array | None = None,
 ) -> LinkPredictor:
+    from fastgrl.parallel import use_threads
+
     _refuse_rank(fit, graph)
-    with bar(f"fitting {edges}", printing) as progress:
-        model = _predictor(fit, reading, select=select)
+    with use_threads(reading.threads), bar(f"fitting {edges}", printing) as progress:
+        model = _predictor(fit, select=select)
         return model.fit(graph, validation=validation, progress=progress)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from fastgrl.bipartite import checked_sides, two_sides
+from fastgrl.bipartite import two_sides
+from fastgrl.checks import Array
 from fastgrl.diffusion_links import fit_diffusion
 from fastgrl.graph import Graph
 from fastgrl.link_models import Fit, Known, Settings
@@ -28,13 +29,18 @@ TWO_SIDED = (
 
 
 def fit_links(
-    graph: Graph, settings: Settings, *, known: Known | None = None, progress: Progress | None = None
+    graph: Graph,
+    settings: Settings,
+    *,
+    known: Known | None = None,
+    sides: Array | None = None,
+    progress: Progress | None = None,
 ) -> Fit:
-    """Fit the design that `settings` names."""
-    sides = checked_sides(graph) if settings.bipartite else None
+    """Fit the design that `settings` names; `sides` are those of a bipartite graph."""
     fit = _FITS[settings.design](graph, settings, known=known, sides=sides, progress=progress)
     hints = () if settings.bipartite or not _looks_two_sided(graph) else (TWO_SIDED,)
-    return replace(fit, sides=sides, notices=fit.notices + hints)
+    chosen = {"design": settings.design, **fit.chosen}
+    return replace(fit, sides=sides, notices=fit.notices + hints, chosen=chosen)
 
 
 def _looks_two_sided(graph: Graph) -> bool:

@@ -48,6 +48,11 @@ class LinkModel(ABC):
 
     @property
     @abstractmethod
+    def largest_rank(self) -> int:
+        """Triplets that the model has room for."""
+
+    @property
+    @abstractmethod
     def fit_columns(self) -> int:
         """Columns that were multiplied in the factorisation."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from fastgrl import link_updates
+from fastgrl.bipartite import checked_sides, sample_across
 from fastgrl.certificates import Certificate
 from fastgrl.checks import Array, integer, shown
 from fastgrl.errors import ArgumentError, InputError
@@ -106,17 +108,19 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
         position = None if order is None else np.argsort(order)
         known_order = graph if order is None else reordered(graph, order)
         known = None if validation is None else _known(known_order, validation)
+        # Found in the caller's order: with edges written "user, item", users are side 0.
+        sides = checked_sides(graph) if settings.bipartite else None
+        sides = sides if sides is None or order is None else sides[order]
         with self._threads():
-            self._keep(
-                known_order, position, fit_links(known_order, settings, known=known, progress=progress)
-            )
+            fit = fit_links(known_order, settings, known=known, sides=sides, progress=progress)
+        self._keep(known_order, position, fit)
         return self
 
     def _keep(self, graph: Graph, position: Array | None, fit: Fit) -> None:
-        for name in ("graph_", "certificate_", "left_", "right_"):
+        for name in ("graph_", "certificate_", "left_", "right_", "update_"):
             self.__dict__.pop(name, None)
         self._graph, self._position, self._fit = graph, position, fit
-        self.chosen_ = {"design": self.design, **fit.chosen}
+        self.chosen_ = dict(fit.chosen)
         self.validation_, self.seconds_ = dict(fit.validation), dict(fit.seconds)
         self.notices_, self.near_best_ = list(fit.notices), list(fit.near_best)
         self.n_features_in_ = graph.num_nodes
@@ -128,6 +132,9 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
             raise ArgumentError(f"design must be one of {', '.join(DESIGNS)}, got {shown(self.design)}{hint}")
         if graph.num_nodes < 2:
             raise ArgumentError(f"{graph!r} has no two nodes to predict a link between")
+        if graph.num_edges == 0:
+            raise ArgumentError(f"{graph!r} has no edges to learn from")
+        self._check_numbers()
         rank = DEFAULT_RANKS[self.design] if self.n_components is None else self.n_components
         rank = integer("n_components", rank, least=1, most=max(_MOST_COMPONENTS, graph.num_nodes))
         if self.max_memory is not None:
@@ -144,9 +151,21 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
             seed=_seed(self.random_state),
         )
 
+    def _check_numbers(self) -> None:
+        if not isinstance(self.select, bool | np.bool_):
+            raise ArgumentError(f"select must be True or False, got {shown(self.select)}")
+        if not isinstance(self.damping, int | float | np.floating) or not 0 < self.damping < 1:
+            raise ArgumentError(f"damping must be between 0 and 1, got {shown(self.damping)}")
+        real = isinstance(self.negative, int | float | np.number | None)
+        if not real or (self.negative is not None and not 0 <= self.negative < np.inf):
+            raise ArgumentError(f"negative must be a finite number of at least 0, got {shown(self.negative)}")
+        _threads_of(self.n_jobs)
+
     def cost(self, graph: Graph) -> Estimate:
         """What `fit` would cost; for log-diffusion a sample of rows is pushed to see how long they get."""
-        rank = None if self.n_components is None else min(self.n_components, graph.num_nodes)
+        rank = None
+        if self.n_components is not None:
+            rank = min(integer("n_components", self.n_components, least=1), graph.num_nodes)
         length = mean_row_length(graph, damping=self.damping) if self.design == "log-diffusion" else None
         return estimate_links(
             graph, design=self.design, rank=rank, window=self.window, select=self.select, row_length=length
@@ -154,7 +173,7 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
 
     @contextmanager
     def _threads(self) -> Iterator[None]:
-        with use_threads(self.n_jobs), single_threaded_blas():
+        with use_threads(_threads_of(self.n_jobs)), single_threaded_blas():
             yield
 
     @property
@@ -222,8 +241,9 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
     ) -> Recommendations:
         """The `k` best missing links of each of `nodes` (ids; None: of all), known ones left out.
 
-        `candidates` restricts whom to recommend. `approximate` searches an index of `right_` (the extra
-        [ann]) instead of scoring every pair.
+        `candidates` restricts whom to recommend. `approximate` scores only the best by the plain dot product
+        that an index of `right_` finds (the extra [ann]), instead of every pair; not with `candidates` or
+        sides, where all pairs are scored.
         """
         check_is_fitted(self)
         queries = self.node_ids_ if nodes is None else _ids(nodes, "nodes")
@@ -298,6 +318,10 @@ def as_graph(source: Any) -> Graph:
     """
     if isinstance(source, Graph):
         return source
+    if isinstance(source, str | os.PathLike):
+        raise ArgumentError(f"{shown(str(source))} is a name; fg.read_graph reads a file")
+    if isinstance(source, np.ndarray) and (source.dtype.kind in "OUST" or _is_edge_list(source)):
+        return Graph.from_edges(source)
     if sp.issparse(source) or isinstance(source, np.ndarray):
         return Graph.from_scipy(source)
     home = type(source).__module__.partition(".")[0]
@@ -308,6 +332,11 @@ def as_graph(source: Any) -> Graph:
     if home == "torch_geometric":
         return Graph.from_pyg(source)
     return Graph.from_edges(source)
+
+
+def _is_edge_list(array: Array) -> bool:
+    """Two columns of integers and not a square: a 2×2 array is an adjacency matrix."""
+    return array.ndim == 2 and array.shape[1] == 2 and array.shape[0] != 2 and array.dtype.kind in "ui"
 
 
 def load(folder: Any) -> LinkPredictor:
@@ -369,10 +398,13 @@ def cross_validate(
     rows = []
     for number in range(integer("n_splits", n_splits, least=1)):
         split = split_edges(graph, fraction=fraction, seed=seed + number)
+        others = split.negatives
+        if estimator.bipartite:
+            others = sample_across(graph, checked_sides(graph), len(split.held_out), seed=seed + number)
         begin = time.perf_counter()
         model = clone(estimator).fit(split.train)
         fitted = time.perf_counter()
-        pairs = graph.node_ids[np.concatenate([split.held_out, split.negatives])]
+        pairs = graph.node_ids[np.concatenate([split.held_out, others])]
         found = figures(model.score_pairs(pairs), len(split.held_out))
         rows.append(
             {
@@ -383,6 +415,11 @@ def cross_validate(
             }
         )
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+
+
+def _threads_of(n_jobs: Any) -> int | None:
+    """None for all there are, which −1 means as well."""
+    return None if n_jobs is None or n_jobs == -1 else integer("n_jobs", n_jobs, least=1)
 
 
 def _seed(random_state: Any) -> int:
@@ -413,5 +450,20 @@ def _known(graph: Graph, validation: Any) -> Known:
     if both and np.iterable(validation[0]) and not isinstance(validation[0], str):
         first = next(iter(validation[0]), None)
         if np.iterable(first) and not isinstance(first, str):
-            return Known(*(_codes(graph, part) for part in validation))
-    return Known(_codes(graph, validation))
+            links, others = (_codes(graph, part) for part in validation)
+            return Known(_refuse_known(graph, links), others)
+    return Known(_refuse_known(graph, _codes(graph, validation)))
+
+
+def _refuse_known(graph: Graph, pairs: Array) -> Array:
+    """Pairs held out of the graph; one that the graph has would be predicted by looking it up."""
+    u, v = pairs.T
+    wrong = graph.has_edges(u, v) | (u == v)
+    if wrong.any():
+        one, other = graph.node_ids[pairs[int(np.argmax(wrong))]]
+        what = "a pair of a node with itself" if one == other else "an edge of the graph"
+        raise ArgumentError(
+            f"validation: {shown(one)} – {shown(other)} is {what}, one of {int(wrong.sum())}; "
+            "validation lists links that were held out of it"
+        )
+    return pairs

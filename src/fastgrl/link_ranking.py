@@ -15,6 +15,8 @@ from fastgrl.ranking import Best, Recommendations, as_recommendations, best_cand
 
 # Blocks are scored in float32; so many more than asked for are scored again in float64 and ranked by that.
 _SPARE = 16
+# An index finds by the plain dot product, which is another score: as many are found and scored again.
+_FOUND_BY_INDEX, _FACTOR = 200, 4
 
 
 def recommend_links(
@@ -32,7 +34,7 @@ def recommend_links(
 
     With `sides` a node is recommended nodes of the other side only.
     """
-    k = integer("k", k, least=1)
+    k = min(integer("k", k, least=1), graph.num_nodes)
     groups = [(np.arange(len(queries)), candidates)] if sides is None else _across(queries, candidates, sides)
     best = Best(np.full((len(queries), k), -1), np.full((len(queries), k), -np.inf))
     bars = portions(progress, [max(1, len(rows)) for rows, _ in groups])
@@ -60,7 +62,13 @@ def _found(
     if approximate and candidates is None:
         index = build_index(model.right)
         found = approximate_candidates(
-            index, queries, left=model.left, right=model.right, k=k + _SPARE, known=graph, symmetric=symmetric
+            index,
+            queries,
+            left=model.left,
+            right=model.right,
+            k=max(_FACTOR * k, _FOUND_BY_INDEX),
+            known=graph,
+            symmetric=symmetric,
         )
     else:
         found = best_candidates(

@@ -124,7 +124,7 @@ def embedding(found: Mapping[str, Any]) -> list[Section]:
 
 def model(found: Mapping[str, Any], graph: Graph, measured: Certificate) -> list[Section]:
     """What `fastgrl link` shows."""
-    checked = measures(found["validation"]) or {"ROC-AUC": "not measured; see the notes"}
+    checked = measures(found["validation"]) or {"ROC-AUC": "not measured: no edges were held out"}
     return [
         (found["file"], fit_rows(found)),
         ("certificate (measured, not assumed)", certificate_rows(measured)),

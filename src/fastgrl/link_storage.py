@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from fastgrl import storage
-from fastgrl.bipartite import checked_sides
 from fastgrl.certificates import Certificate
-from fastgrl.checks import Array
+from fastgrl.checks import Array, shown
 from fastgrl.diffusion import Diffusion
 from fastgrl.diffusion_links import DiffusionModel
 from fastgrl.errors import FastgrlError, InputError
@@ -61,6 +60,8 @@ def _stored(parts: Parts) -> Stored:
         arrays["graph.weights"] = graph.weights
     if parts.position is not None:
         arrays["position"] = parts.position
+    if fit.sides is not None:
+        arrays["sides"] = fit.sides.astype(np.int32)
     facts: dict[str, Any] = {
         "model": model,
         "directed": graph.directed,
@@ -72,7 +73,6 @@ def _stored(parts: Parts) -> Stored:
         "seconds": fit.seconds,
         "notices": list(fit.notices),
         "near_best": list(fit.near_best),
-        "bipartite": fit.sides is not None,
     }
     certificate = parts.certificate
     if certificate is not None:
@@ -82,11 +82,14 @@ def _stored(parts: Parts) -> Stored:
 
 
 def _plain(parameters: dict[str, Any]) -> dict[str, Any]:
-    """The parameters as JSON has them; a generator cannot be written down, and the fit is over."""
-    kept = (bool, int, float, str, type(None))
+    """The parameters as JSON has them; a generator cannot be written down, and the fit is over.
+
+    Threads and memory are those of the machine that fitted: whoever loads the model has others.
+    """
+    kept, machine = (bool, int, float, str, type(None)), {"n_jobs": None, "max_memory": None}
     return {
         name: value if isinstance(value, kept) else value.item() if isinstance(value, np.generic) else 0
-        for name, value in parameters.items()
+        for name, value in (parameters | machine).items()
     }
 
 
@@ -130,7 +133,7 @@ def load_parts(folder: StrPath) -> Parts:
         graph = _graph(stored)
         fit, position = _fit(stored, graph, folder), _position(stored, folder)
         return Parts(stored.parameters, graph, position, fit, _certificate(stored, folder))
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
         raise InputError(
             f"{named(folder)} is not a whole {KIND}: {type(error).__name__} {error}; fit it again"
         ) from error
@@ -161,9 +164,26 @@ def _fit(stored: Stored, graph: Graph, name: StrPath) -> Fit:
         facts["validation"],
         facts["seconds"],
         tuple(facts["notices"]),
-        checked_sides(graph) if facts["bipartite"] else None,
+        _sides(stored, graph, name),
         tuple(facts["near_best"]),
     )
+
+
+def _sides(stored: Stored, graph: Graph, name: StrPath) -> Array | None:
+    if "sides" not in stored.arrays:
+        return None
+    expect(stored, {"sides": ("n",)}, kinds={"sides": "i"}, name=name)
+    sides = stored.arrays["sides"]
+    ends = sides[graph.edge_codes()]
+    if not np.isin(sides, (0, 1)).all() or (ends[:, 0] == ends[:, 1]).any():
+        raise InputError(f"{named(name)}: its two sides are damaged; fit it again")
+    return sides
+
+
+def _number(value: Any, what: str, name: StrPath) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"{named(name)}: {what} is {shown(value)}, not a number; fit it again")
+    return float(value)
 
 
 def _diffusion_model(stored: Stored, known: dict[str, Any], name: StrPath) -> DiffusionModel:
@@ -173,19 +193,19 @@ def _diffusion_model(stored: Stored, known: dict[str, Any], name: StrPath) -> Di
     shapes |= {"node_weights": (len(DOT_FEATURES) - 1,)} if "node_weights" in arrays else {}
     shapes |= {f"scorer.{part}": ("f",) for part in ("means", "deviations", "weights")}
     lengths = expect(stored, shapes, name=name)
-    if lengths["f"] not in FEATURE_SETS.values() or known["n_components"] < lengths["k"]:
+    columns = lengths["k"] + 2 * ("node_weights" in arrays)
+    wanted = int(_number(known["n_components"], "n_components", name))
+    if lengths["f"] not in FEATURE_SETS.values() or wanted < columns:
         raise InputError(f"{named(name)} has a scorer of {lengths['f']} features; fit it again")
     left = _rows(stored, "left", name)
     right = _rows(stored, "right", name) if "rows.right.indptr" in arrays else left
     diffusion = Diffusion.of(left, right, arrays["out_degrees"], arrays["in_degrees"])
     near = arrays["near.left"], arrays["near.right"]
     vectors = arrays["left"], arrays["right"], arrays["singular_values"]
-    space = Space(diffusion, *vectors, near, int(known["size"]))
+    space = Space(diffusion, *vectors, near, int(_number(known["size"], "size", name)))
     parts = {part: arrays[f"scorer.{part}"] for part in ("means", "deviations", "weights")}
-    scorer = Scorer(**parts, bias=float(known["bias"]))
-    return DiffusionModel(
-        space, scorer, known["damping"], arrays.get("node_weights"), int(known["n_components"])
-    )
+    scorer = Scorer(**parts, bias=_number(known["bias"], "bias", name))
+    return DiffusionModel(space, scorer, known["damping"], arrays.get("node_weights"), wanted)
 
 
 def _rows(stored: Stored, side: str, name: StrPath) -> CSR:

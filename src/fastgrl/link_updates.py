@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fastgrl.bipartite import checked_sides
+from fastgrl.bipartite import extended_sides
 from fastgrl.certificates import Certificate, certificate
-from fastgrl.checks import Array, shown
+from fastgrl.checks import Array, finite_array, shown
 from fastgrl.errors import ArgumentError
 from fastgrl.fsvd import fsvd
 from fastgrl.graph import Graph
-from fastgrl.ids import IdIndex, distinct_ids, iterable_of_pairs, objects
+from fastgrl.ids import IdIndex, as_ids, distinct_ids, iterable_of_pairs, objects
 from fastgrl.link_models import Fit, LinkModel
 from fastgrl.link_ranking import recommend_links
 from fastgrl.ordering import canonical_order
@@ -24,9 +24,10 @@ from fastgrl.ranking import Recommendations
 # An update ends when it captures as much of the new matrix as the fit did of the old one, but for this share.
 LOSS_ALLOWED = 0.001
 _MOST_ROUNDS = 10
+_SHORT = "the update captures {:.2%} of the new matrix, where the fit captured {:.2%} of its own: fit again"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class NewNodes:
     """Nodes that a model did not know: their vectors, and how much of them it can represent.
 
@@ -40,6 +41,11 @@ class NewNodes:
     model: LinkModel
     graph: Graph
     sides: Array | None = None
+
+    def __repr__(self) -> str:
+        trust = "" if not len(self.trust) else f", trust {self.trust.min():.2f} to {self.trust.max():.2f}"
+        new = len(self.node_ids)
+        return f"<NewNodes: {new} beside {self.graph.num_nodes - new} known{trust}>"
 
     def score_pairs(self, pairs: Any) -> Array:
         """Scores of pairs of ids, new or known."""
@@ -74,7 +80,7 @@ def grow(graph: Graph, new_edges: Any, weights: Any = None) -> Grown:
     unknown = distinct_ids(both[IdIndex.of(graph.node_ids).find(both) < 0])
     order = canonical_order(unknown)
     unknown = unknown if order is None else unknown[order]
-    node_ids = _joined(graph.node_ids, unknown)
+    node_ids = _joined(graph.node_ids, as_ids(unknown.tolist(), "new ids"))
     finder = IdIndex.of(node_ids)
     u, v = finder.find(objects(sources.tolist())), finder.find(objects(targets.tolist()))
     w = _weights(graph, thirds if weights is None else weights, len(u))
@@ -91,8 +97,8 @@ def grow(graph: Graph, new_edges: Any, weights: Any = None) -> Grown:
 
 
 def _joined(old: Array, new: Array) -> Array:
-    if old.dtype.kind == "i" and all(isinstance(item, int | np.integer) for item in new.tolist()):
-        return np.concatenate([old, np.array(new.tolist(), old.dtype)])
+    if old.dtype.kind == "i" and new.dtype.kind == "i":
+        return np.concatenate([old, new])
     return objects([*old.tolist(), *new.tolist()])
 
 
@@ -101,19 +107,31 @@ def _weights(graph: Graph, given: Any, count: int) -> Array | None:
         return None if graph.weights is None else np.ones(count)
     if graph.weights is None:
         raise ArgumentError("the model was fitted to an unweighted graph: leave the weights of new edges out")
-    return np.asarray(given, np.float64)
+    weights = finite_array(given, "weights of new edges", ndim=1)
+    if len(weights) != count:
+        raise ArgumentError(f"there are {len(weights)} weights for {count} new edges")
+    if count and weights.min() < 0:
+        at = int(weights.argmin())
+        raise ArgumentError(f"weights must not be negative, but new edge {at + 1} has {weights[at]}")
+    return weights
 
 
 def fold_in_nodes(graph: Graph, fit: Fit, new_edges: Any, weights: Any) -> NewNodes:
     """Place new nodes by their edges to known ones; nothing that was fitted changes."""
     grown, n = grow(graph, new_edges, weights), graph.num_nodes
     _check_one_new_end(grown, n)
+    sides = _grown_sides(fit, grown)
     rows = grown.graph.to_scipy().astype(np.float64)
     out = sp.csr_array(rows[n:, :n])
     into = sp.csr_array(rows[:n, n:].T) if graph.directed else out
     model, trust = fit.model.fold_in(graph, out, into)
-    sides = None if fit.sides is None else checked_sides(grown.graph)
     return NewNodes(grown.new_ids, model.left[n:], model.right[n:], trust, model, grown.graph, sides)
+
+
+def _grown_sides(fit: Fit, grown: Grown) -> Array | None:
+    if fit.sides is None:
+        return None
+    return extended_sides(fit.sides, grown.graph, grown.sources, grown.targets)
 
 
 def _check_one_new_end(grown: Grown, n: int) -> None:
@@ -163,13 +181,15 @@ def update(
     energy is within 0.1 % of `before`.
     """
     grown = grow(graph, new_edges, weights)
+    sides = _grown_sides(fit, grown)
     growing, iterating = portions(progress, [1, 1])
     regrown = fit.model.regrown(grown.graph, np.unique(np.concatenate([grown.sources, grown.targets])))
     if growing is not None:
         growing(1, 1)
     _, svd = fit.model.factorised(graph)
-    rank = len(svd.s)
-    start = np.zeros((grown.graph.num_nodes, rank), svd.Vt.dtype)
+    # A graph that was small may have had fewer nodes than the model has columns.
+    rank = max(len(svd.s), min(fit.model.largest_rank, grown.graph.num_nodes))
+    start = np.zeros((grown.graph.num_nodes, len(svd.s)), svd.Vt.dtype)
     start[: graph.num_nodes] = svd.Vt.T
     wanted = (1 - LOSS_ALLOWED) * before.captured
     bars = portions(iterating, [1] * _MOST_ROUNDS)
@@ -192,6 +212,7 @@ def update(
         start = svd.Vt.T
     if iterating is not None:
         iterating(1, 1)
+    model = regrown.model(svd)
     figures = {
         "new_nodes": len(grown.new_ids),
         "new_edges": grown.graph.num_edges - graph.num_edges,
@@ -200,8 +221,7 @@ def update(
         "captured_after": measured.captured,
         "rounds": rounds,
         "product_columns": 2 * rounds * rank,
-        "refit_product_columns": fit.model.fit_columns,
+        "refit_product_columns": model.fit_columns,
     }
-    sides = None if fit.sides is None else checked_sides(grown.graph)
-    model = regrown.model(svd)
-    return Updated(grown.graph, replace(fit, model=model, sides=sides), measured, figures)
+    short = () if measured.captured >= wanted else (_SHORT.format(measured.captured, before.captured),)
+    return Updated(grown.graph, replace(fit, model=model, sides=sides, notices=short), measured, figures)

@@ -33,7 +33,8 @@ def whole(name: str, least: int, most: int | None = None) -> Callable[[str | int
         if value is None or value < least or (most is not None and value > most):
             limits = f"of at least {least}" if most is None else f"from {least} to {most}"
             # Not an ArgumentError: typer would take a ValueError for its own and reword it.
-            raise FastgrlError(f"--{name} must be a whole number {limits}, got {terminal.quoted(text)}")
+            option = name if name.startswith("-") else f"--{name}"
+            raise FastgrlError(f"{option} must be a whole number {limits}, got {terminal.quoted(text)}")
         return value
 
     return parse

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import itertools
 import mmap
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -76,12 +77,13 @@ class Walker:
         n = len(self.degrees)
         chunk = int(np.clip(len(sources) // 16, 64, 4096))  # for any number of threads
         starts = list(range(0, len(sources), chunk))
-        done = itertools.count(1)
+        done, lock = itertools.count(1), threading.Lock()
 
         def push(first: int) -> tuple[Array, Array, Array]:
             part = self._chunk(sources[first : first + chunk])
             if progress is not None:
-                progress(next(done), len(starts))
+                with lock:  # or a thread could report less than another has
+                    progress(next(done), len(starts))
             return part
 
         parts = parallel_map(push, starts)

@@ -21,7 +21,7 @@ from fastgrl.splits import sample_non_edges, split_edges
 
 DAMPINGS = (0.5, 0.7, 0.85, 0.92)
 FRACTIONS = (0.2, 0.1, 0.05)
-FEWEST_PAIRS = 10
+FEWEST_PAIRS, LEAST_GIVEN = 10, 2
 MOST_PAIRS = 100_000
 _DOT_COLUMNS = [FEATURES.index(name) for name in DOT_FEATURES]
 
@@ -59,6 +59,14 @@ def hold_out(graph: Graph, *, seed: int, sides: Array | None = None) -> HoldOut 
     return None
 
 
+def _check_enough(links: Array, others: Array) -> None:
+    for pairs, what in ((links, "links"), (others, "pairs that are none")):
+        if len(pairs) < LEAST_GIVEN:
+            raise ArgumentError(
+                f"validation has {len(pairs)} {what}; give at least {LEAST_GIVEN}, better {FEWEST_PAIRS}"
+            )
+
+
 def _judged(train: Graph, links: Array, others: Array, seed: int) -> HoldOut:
     """Enough of the pairs: a scorer has a dozen weights."""
     rng = np.random.Generator(np.random.Philox(seed))
@@ -83,8 +91,9 @@ def _given(graph: Graph, known: Known, sides: Array | None, seed: int) -> HoldOu
     if others is None and sides is None:
         others = sample_non_edges(graph, len(links), seed=seed, exclude=links)
     elif others is None and sides is not None:
-        others = sample_across(graph, sides, len(links), seed=seed)
+        others = sample_across(graph, sides, len(links), seed=seed, exclude=links)
     assert others is not None
+    _check_enough(links, others)
     return HoldOut(graph, np.concatenate([links, others]), len(links))
 
 

@@ -83,6 +83,10 @@ class ShrunkenModel(LinkModel):
         return product_block_scorer(self.left, self.right)
 
     @property
+    def largest_rank(self) -> int:
+        return self.n_components
+
+    @property
     def fit_columns(self) -> int:
         return product_columns(len(self.svd.s))
 

@@ -173,7 +173,8 @@ class Space:
             some = slice(first, first + _PAIRS_AT_ONCE)
             u, v = pairs[some].T
             products = self.left[u].astype(np.float64) * self.right[v]
-            smooth = products @ weights
+            # Not a matrix product: BLAS would let a score depend on what else is asked.
+            smooth = np.einsum("ij,j->i", products, weights)
             ends = _Ends(self, u, v, met[some], logs_met[some], products.sum(1), products[:, 0], smooth)
             parts.append(np.stack([f for f, _ in zip(ends.features(), range(count), strict=False)], axis=1))
         return np.concatenate(parts)

@@ -76,6 +76,10 @@ class WalkModel(LinkModel):
         return product_block_scorer(self.left, self.right)
 
     @property
+    def largest_rank(self) -> int:
+        return self.n_components
+
+    @property
     def fit_columns(self) -> int:
         # The released program runs 20 rounds of Algorithm 1 with twice as many columns.
         return (
