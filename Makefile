@@ -20,7 +20,7 @@ help:
 	@echo "make demo    the whole product on scikit-learn's digits; writes the folder demo"
 	@echo "make test    the tests (make slow: those that take minutes)"
 	@echo "make check   style, types, import contracts"
-	@echo "make bench   side-by-side timings against other libraries (10 GB of memory; the SVD race needs FASTGRL_DATA)"
+	@echo "make bench   side-by-side timings against other libraries (12 GB of memory; the SVD and link races need FASTGRL_DATA)"
 	@echo "make clean   remove what the others made"
 
 $(STAMP): pyproject.toml CMakeLists.txt $(wildcard src/fastgrl/_*.cpp src/fastgrl/_*.h)
@@ -46,7 +46,7 @@ check: $(STAMP)
 
 bench: $(STAMP)
 	@$(PIP) install --quiet torch==2.13.0 && $(PIP) install --quiet sparse_dot_mkl mkl
-	@$(PIP) install --quiet torch_geometric
+	@$(PIP) install --quiet torch_geometric numba pycleora scikit-network
 	$(BIN)/python benchmarks/reading.py
 	$(BIN)/python benchmarks/loading.py
 	$(BIN)/python benchmarks/negatives.py
@@ -54,6 +54,9 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/kernels.py
 	$(BIN)/python benchmarks/svd.py
 	$(BIN)/python benchmarks/svd.py --load
+	$(BIN)/python benchmarks/storage.py
+	$(BIN)/python benchmarks/links.py
+	$(BIN)/python benchmarks/scale.py
 
 clean:
 	rm -rf $(VENV) build dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -247,6 +247,18 @@ def test_recommendations_equal_brute_force(design):
         np.testing.assert_allclose([score for _, score in found[name]], best, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
+def test_recommending_to_all_of_a_real_graph_equals_brute_force():
+    graph = fg.load_dataset("ca-AstroPh").graph
+    links = fg.LinkPredictor(select=False).fit(graph)
+    found = links.recommend(k=10).as_dict()
+    assert len(found) == graph.num_nodes
+    for u in range(0, graph.num_nodes, 200):
+        scores = links.score_pairs(np.column_stack([np.full(graph.num_nodes, u), np.arange(graph.num_nodes)]))
+        scores[[u, *graph.indices[graph.indptr[u] : graph.indptr[u + 1]]]] = -np.inf
+        np.testing.assert_allclose([score for _, score in found[u]], np.sort(scores)[::-1][:10], rtol=1e-12)
+
+
 def test_recommended_scores_are_those_of_score_pairs():
     links = fg.LinkPredictor(**FEW).fit(small())
     found = links.recommend(["n7", "n3", "n7"], k=4)
