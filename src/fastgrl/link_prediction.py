@@ -280,15 +280,13 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
         """
         if not self.__sklearn_is_fitted__():
             return self.fit(Graph.from_edges(new_edges, weights=weights), progress=progress)
-        before, seed = self.certificate_, _seed(self.random_state)
         with self._threads():
             updated = link_updates.update(
                 self._graph,
                 self._fit,
                 new_edges,
                 weights=weights,
-                before=before,
-                seed=seed,
+                seed=_seed(self.random_state),
                 progress=progress,
             )
         position = None
@@ -296,7 +294,7 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
             fresh = np.arange(self._graph.num_nodes, updated.graph.num_nodes)
             position = np.concatenate([self._position, fresh])
         self._keep(updated.graph, position, updated.fit)
-        self.certificate_, self.update_ = updated.certificate, updated.figures
+        self.update_ = updated.figures
         return self
 
     def save(self, folder: Any, *, force: bool = False) -> None:

@@ -9,14 +9,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from fastgrl.bipartite import extended_sides
-from fastgrl.certificates import Certificate, certificate
+from fastgrl.certificates import Certificate, captured_energy, certificate
 from fastgrl.checks import Array, finite_array, shown
 from fastgrl.errors import ArgumentError
-from fastgrl.fsvd import fsvd
+from fastgrl.fsvd import SVD, fsvd
 from fastgrl.graph import Graph
 from fastgrl.ids import IdIndex, as_ids, distinct_ids, iterable_of_pairs, objects
 from fastgrl.link_models import Fit, LinkModel
 from fastgrl.link_ranking import recommend_links
+from fastgrl.operators import Operator
 from fastgrl.ordering import canonical_order
 from fastgrl.progress import Progress, portions
 from fastgrl.ranking import Recommendations
@@ -24,6 +25,8 @@ from fastgrl.ranking import Recommendations
 # An update ends when it captures as much of the new matrix as the fit did of the old one, but for this share.
 LOSS_ALLOWED = 0.001
 _MOST_ROUNDS = 10
+# A matrix that has changed may be less compressible; beyond this share it is worth a word.
+_SHORTFALL = 0.02
 _SHORT = "the update captures {:.2%} of the new matrix, where the fit captured {:.2%} of its own: fit again"
 
 
@@ -157,11 +160,10 @@ def certify(graph: Graph, fit: Fit) -> Certificate:
 
 @dataclass(frozen=True, eq=False)
 class Updated:
-    """A larger graph, its model, the certificate of its factorisation, and the figures of the update."""
+    """A larger graph, its model, and the figures of the update."""
 
     graph: Graph
     fit: Fit
-    certificate: Certificate
     figures: dict[str, Any]
 
 
@@ -171,32 +173,51 @@ def update(
     new_edges: Any,
     *,
     weights: Any = None,
-    before: Certificate,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Updated:
     """Take in new edges and nodes: a new matrix, factorised from the old vectors on, a round at a time.
 
-    A round is one product with M and one with M'. The last is that after which the certificate's captured
-    energy is within 0.1 % of `before`.
+    A round is one product with M and one with M'. The last is that after which the captured energy is within
+    0.1 % of what the fit captured of the old matrix, or after which it hardly grows any more.
     """
     grown = grow(graph, new_edges, weights)
     sides = _grown_sides(fit, grown)
     growing, iterating = portions(progress, [1, 1])
+    old_operator, old = fit.model.factorised(graph)
+    before = captured_energy(old_operator, old)
+    del old_operator
     regrown = fit.model.regrown(grown.graph, np.unique(np.concatenate([grown.sources, grown.targets])))
     if growing is not None:
         growing(1, 1)
-    _, svd = fit.model.factorised(graph)
     # A graph that was small may have had fewer nodes than the model has columns.
-    rank = max(len(svd.s), min(fit.model.largest_rank, grown.graph.num_nodes))
-    start = np.zeros((grown.graph.num_nodes, len(svd.s)), svd.Vt.dtype)
-    start[: graph.num_nodes] = svd.Vt.T
-    wanted = (1 - LOSS_ALLOWED) * before.captured
-    bars = portions(iterating, [1] * _MOST_ROUNDS)
-    rounds = 0
+    rank = max(len(old.s), min(fit.model.largest_rank, grown.graph.num_nodes))
+    svd, captured, rounds = _warm(regrown.operator, old, rank, (1 - LOSS_ALLOWED) * before, seed, iterating)
+    model = regrown.model(svd)
+    figures = {
+        "new_nodes": len(grown.new_ids),
+        "new_edges": grown.graph.num_edges - graph.num_edges,
+        "rows_pushed": regrown.rows,
+        "captured_before": before,
+        "captured_after": captured,
+        "rounds": rounds,
+        "product_columns": 2 * rounds * rank,
+        "refit_product_columns": model.fit_columns,
+    }
+    short = () if captured >= (1 - _SHORTFALL) * before else (_SHORT.format(captured, before),)
+    return Updated(grown.graph, replace(fit, model=model, sides=sides, notices=short), figures)
+
+
+def _warm(
+    operator: Operator, old: SVD, rank: int, wanted: float, seed: int, progress: Progress | None
+) -> tuple[SVD, float, int]:
+    """Rounds from the vectors of an older, perhaps smaller, matrix on: the SVD, its energy, how many."""
+    start = np.zeros((operator.shape[1], len(old.s)), old.Vt.dtype)
+    start[: old.Vt.shape[1]] = old.Vt.T
+    bars, captured, rounds = portions(progress, [1] * _MOST_ROUNDS), 0.0, 0
     while rounds < _MOST_ROUNDS:
         svd = fsvd(
-            regrown.operator,
+            operator,
             rank,
             n_iter=0,
             block_size=rank,
@@ -205,23 +226,10 @@ def update(
             check=False,
             progress=bars[rounds],
         )
-        rounds += 1
-        measured = certificate(regrown.operator, svd)
-        if measured.captured >= wanted:
+        rounds, last, captured = rounds + 1, captured, captured_energy(operator, svd)
+        if captured >= wanted or captured - last < LOSS_ALLOWED * captured:
             break
         start = svd.Vt.T
-    if iterating is not None:
-        iterating(1, 1)
-    model = regrown.model(svd)
-    figures = {
-        "new_nodes": len(grown.new_ids),
-        "new_edges": grown.graph.num_edges - graph.num_edges,
-        "rows_pushed": regrown.rows,
-        "captured_before": before.captured,
-        "captured_after": measured.captured,
-        "rounds": rounds,
-        "product_columns": 2 * rounds * rank,
-        "refit_product_columns": model.fit_columns,
-    }
-    short = () if measured.captured >= wanted else (_SHORT.format(measured.captured, before.captured),)
-    return Updated(grown.graph, replace(fit, model=model, sides=sides, notices=short), measured, figures)
+    if progress is not None:
+        progress(1, 1)
+    return svd, captured, rounds
