@@ -72,6 +72,28 @@ class LinkModel(ABC):
         """The matrix of a larger graph, nodes of which from `changed` on have other edges than before."""
 
 
+class FactorModel(LinkModel):
+    """Scores left_u · right_v, from the factorisation `svd` of a matrix."""
+
+    svd: SVD
+    n_components: int
+
+    @property
+    def singular_values(self) -> Array:
+        return np.asarray(self.svd.s)
+
+    @property
+    def largest_rank(self) -> int:
+        return self.n_components
+
+    def score(self, pairs: Array) -> Array:
+        return dot_products(self.left, self.right, pairs)
+
+    def block_scorer(self) -> BlockScorer:
+        left, right = self.left, self.right
+        return lambda rows, columns: np.asarray(left[rows] @ right[columns].T)
+
+
 @dataclass(frozen=True, eq=False)
 class Regrown:
     """A matrix to be factorised, what makes a model of that, and how many of its rows had to be computed."""
@@ -149,11 +171,6 @@ def dot_products(left: Array, right: Array, pairs: Array) -> Array:
         u, v = pairs[first : first + _PAIRS_AT_ONCE].T
         parts.append(np.einsum("ij,ij->i", left[u], right[v], dtype=np.float64))
     return np.concatenate(parts)
-
-
-def product_block_scorer(left: Array, right: Array) -> BlockScorer:
-    """Scores that are plain dot products."""
-    return lambda rows, columns: np.asarray(left[rows] @ right[columns].T)
 
 
 def padded(vectors: Array, columns: int) -> Array:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import difflib
 import functools
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
@@ -25,11 +23,10 @@ from fastgrl.certificates import Certificate
 from fastgrl.checks import Array, integer, shown
 from fastgrl.errors import ArgumentError, InputError
 from fastgrl.estimate import DEFAULT_RANKS, Estimate, check_memory, estimate_links
-from fastgrl.fsvd import LARGEST_SEED
 from fastgrl.graph import Graph
-from fastgrl.ids import as_ids, iterable_of_pairs
 from fastgrl.link_fits import DESIGNS, fit_links
-from fastgrl.link_models import Fit, Known, Settings, figures
+from fastgrl.link_inputs import as_graph, codes_of, ids_of, known_pairs, seed_of, threads_of
+from fastgrl.link_models import Fit, Settings, figures
 from fastgrl.link_ranking import recommend_links
 from fastgrl.link_storage import Parts, load_parts, save_parts
 from fastgrl.link_updates import NewNodes
@@ -107,7 +104,7 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
         order = canonical_order(graph.node_ids)
         position = None if order is None else np.argsort(order)
         known_order = graph if order is None else reordered(graph, order)
-        known = None if validation is None else _known(known_order, validation)
+        known = None if validation is None else known_pairs(known_order, validation)
         # Found in the caller's order: with edges written "user, item", users are side 0.
         sides = checked_sides(graph) if settings.bipartite else None
         sides = sides if sides is None or order is None else sides[order]
@@ -148,7 +145,7 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
             negative=self.negative,
             damping=self.damping,
             bipartite=bool(self.bipartite),
-            seed=_seed(self.random_state),
+            seed=seed_of(self.random_state),
         )
 
     def _check_numbers(self) -> None:
@@ -159,7 +156,7 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
         real = isinstance(self.negative, int | float | np.number | None)
         if not real or (self.negative is not None and not 0 <= self.negative < np.inf):
             raise ArgumentError(f"negative must be a finite number of at least 0, got {shown(self.negative)}")
-        _threads_of(self.n_jobs)
+        threads_of(self.n_jobs)
 
     def cost(self, graph: Graph) -> Estimate:
         """What `fit` would cost; for log-diffusion a sample of rows is pushed to see how long they get."""
@@ -173,7 +170,7 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
 
     @contextmanager
     def _threads(self) -> Iterator[None]:
-        with use_threads(_threads_of(self.n_jobs)), single_threaded_blas():
+        with use_threads(threads_of(self.n_jobs)), single_threaded_blas():
             yield
 
     @property
@@ -228,7 +225,7 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
         """A score for every pair of ids; larger means likelier. log-diffusion gives log-odds."""
         check_is_fitted(self)
         with self._threads():
-            return np.asarray(self._fit.model.score(_codes(self._graph, pairs)), np.float64)
+            return np.asarray(self._fit.model.score(codes_of(self._graph, pairs)), np.float64)
 
     def recommend(
         self,
@@ -246,8 +243,8 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
         sides, where all pairs are scored.
         """
         check_is_fitted(self)
-        queries = self.node_ids_ if nodes is None else _ids(nodes, "nodes")
-        among = None if candidates is None else self._graph.index_of(_ids(candidates, "candidates"))
+        queries = self.node_ids_ if nodes is None else ids_of(nodes, "nodes")
+        among = None if candidates is None else self._graph.index_of(ids_of(candidates, "candidates"))
         with self._threads():
             return recommend_links(
                 self._fit.model,
@@ -286,7 +283,7 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
                 self._fit,
                 new_edges,
                 weights=weights,
-                seed=_seed(self.random_state),
+                seed=seed_of(self.random_state),
                 progress=progress,
             )
         position = None
@@ -306,35 +303,6 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
 
 
 _MOST_COMPONENTS = 4096
-
-
-def as_graph(source: Any) -> Graph:
-    """A `Graph` as it is, a square adjacency matrix, a graph of another library, or pairs of ids.
-
-    >>> as_graph([("ann", "bob")])
-    <Graph: 2 nodes, 1 edges>
-    """
-    if isinstance(source, Graph):
-        return source
-    if isinstance(source, str | os.PathLike):
-        raise ArgumentError(f"{shown(str(source))} is a name; fg.read_graph reads a file")
-    if isinstance(source, np.ndarray) and (source.dtype.kind in "OUST" or _is_edge_list(source)):
-        return Graph.from_edges(source)
-    if sp.issparse(source) or isinstance(source, np.ndarray):
-        return Graph.from_scipy(source)
-    home = type(source).__module__.partition(".")[0]
-    if home == "networkx":
-        return Graph.from_networkx(source)
-    if home == "igraph":
-        return Graph.from_igraph(source)
-    if home == "torch_geometric":
-        return Graph.from_pyg(source)
-    return Graph.from_edges(source)
-
-
-def _is_edge_list(array: Array) -> bool:
-    """Two columns of integers and not a square: a 2×2 array is an adjacency matrix."""
-    return array.ndim == 2 and array.shape[1] == 2 and array.shape[0] != 2 and array.dtype.kind in "ui"
 
 
 def load(folder: Any) -> LinkPredictor:
@@ -392,7 +360,7 @@ def cross_validate(
     >>> found["test_roc_auc"].shape, bool(found["test_roc_auc"].min() > 0.9)
     ((2,), True)
     """
-    graph, seed = as_graph(graph), _seed(random_state)
+    graph, seed = as_graph(graph), seed_of(random_state)
     rows = []
     for number in range(integer("n_splits", n_splits, least=1)):
         split = split_edges(graph, fraction=fraction, seed=seed + number)
@@ -413,55 +381,3 @@ def cross_validate(
             }
         )
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
-
-
-def _threads_of(n_jobs: Any) -> int | None:
-    """None for all there are, which −1 means as well."""
-    return None if n_jobs is None or n_jobs == -1 else integer("n_jobs", n_jobs, least=1)
-
-
-def _seed(random_state: Any) -> int:
-    if random_state is None:
-        return int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
-    if isinstance(random_state, np.random.Generator):
-        return int(random_state.integers(0, 2**63))
-    if isinstance(random_state, np.random.RandomState):
-        return int(random_state.randint(0, 2**31))
-    return integer("random_state", random_state, least=0, most=LARGEST_SEED)
-
-
-def _ids(values: Any, what: str) -> Array:
-    one = isinstance(values, str | bytes) or not np.iterable(values)
-    return as_ids([values] if one else values, what)
-
-
-def _codes(graph: Graph, pairs: Any) -> Array:
-    """(m, 2) node numbers of pairs of ids."""
-    sources, targets, weights = iterable_of_pairs(pairs)
-    if weights is not None:
-        raise ArgumentError("pairs to be scored are (source, target); leave the third column out")
-    return np.column_stack([graph.index_of(sources), graph.index_of(targets)]).reshape(-1, 2)
-
-
-def _known(graph: Graph, validation: Any) -> Known:
-    both = isinstance(validation, tuple) and len(validation) == 2 and np.ndim(validation[0]) != 0
-    if both and np.iterable(validation[0]) and not isinstance(validation[0], str):
-        first = next(iter(validation[0]), None)
-        if np.iterable(first) and not isinstance(first, str):
-            links, others = (_codes(graph, part) for part in validation)
-            return Known(_refuse_known(graph, links), others)
-    return Known(_refuse_known(graph, _codes(graph, validation)))
-
-
-def _refuse_known(graph: Graph, pairs: Array) -> Array:
-    """Pairs held out of the graph; one that the graph has would be predicted by looking it up."""
-    u, v = pairs.T
-    wrong = graph.has_edges(u, v) | (u == v)
-    if wrong.any():
-        one, other = graph.node_ids[pairs[int(np.argmax(wrong))]]
-        what = "a pair of a node with itself" if one == other else "an edge of the graph"
-        raise ArgumentError(
-            f"validation: {shown(one)} – {shown(other)} is {what}, one of {int(wrong.sum())}; "
-            "validation lists links that were held out of it"
-        )
-    return pairs

@@ -17,17 +17,14 @@ from fastgrl.errors import ArgumentError
 from fastgrl.fsvd import SVD
 from fastgrl.graph import Graph
 from fastgrl.link_models import (
-    BlockScorer,
+    FactorModel,
     Fit,
     Known,
-    LinkModel,
     Regrown,
     Settings,
     Stopwatch,
-    dot_products,
     figures,
     padded,
-    product_block_scorer,
     product_columns,
 )
 from fastgrl.metrics import hits_at_k, roc_auc
@@ -42,7 +39,7 @@ _ENOUGH_FOR_HITS = 1000
 
 
 @dataclass(frozen=True, eq=False)
-class ShrunkenModel(LinkModel):
+class ShrunkenModel(FactorModel):
     """left = D^b V f(λ), right = D^b V."""
 
     svd: SVD
@@ -71,20 +68,6 @@ class ShrunkenModel(LinkModel):
         shrunken = np.zeros(self.n_components)
         shrunken[: len(values)] = values**3 / (values**2 + mu)
         return np.asarray(self.right * shrunken.astype(np.float32))
-
-    @property
-    def singular_values(self) -> Array:
-        return np.asarray(self.svd.s)
-
-    def score(self, pairs: Array) -> Array:
-        return dot_products(self.left, self.right, pairs)
-
-    def block_scorer(self) -> BlockScorer:
-        return product_block_scorer(self.left, self.right)
-
-    @property
-    def largest_rank(self) -> int:
-        return self.n_components
 
     @property
     def fit_columns(self) -> int:

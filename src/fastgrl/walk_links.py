@@ -12,17 +12,14 @@ from fastgrl.checks import Array
 from fastgrl.fsvd import SVD
 from fastgrl.graph import Graph
 from fastgrl.link_models import (
-    BlockScorer,
+    FactorModel,
     Fit,
     Known,
-    LinkModel,
     Regrown,
     Settings,
     Stopwatch,
-    dot_products,
     figures,
     padded,
-    product_block_scorer,
     product_columns,
 )
 from fastgrl.operators import Operator
@@ -46,7 +43,7 @@ _MATRICES = {"walk": walk, "degree-walk": degree_walk, "as-released": as_release
 
 
 @dataclass(frozen=True, eq=False)
-class WalkModel(LinkModel):
+class WalkModel(FactorModel):
     """M ≈ U diag(s) V'. left = U s^½ and right = V s^½, or U s and V as released."""
 
     svd: SVD
@@ -64,20 +61,6 @@ class WalkModel(LinkModel):
     def right(self) -> Array:
         power = 0.0 if self.design == "as-released" else 0.5
         return padded(self.svd.Vt.T * self.svd.s**power, self.n_components)
-
-    @property
-    def singular_values(self) -> Array:
-        return np.asarray(self.svd.s)
-
-    def score(self, pairs: Array) -> Array:
-        return dot_products(self.left, self.right, pairs)
-
-    def block_scorer(self) -> BlockScorer:
-        return product_block_scorer(self.left, self.right)
-
-    @property
-    def largest_rank(self) -> int:
-        return self.n_components
 
     @property
     def fit_columns(self) -> int:
