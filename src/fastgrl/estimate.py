@@ -165,7 +165,7 @@ def estimate(
     >>> cost.passes, round(cost.work_bytes / 1e6)
     (90, 168)
     >>> round(estimate(100_000, 10_000_000, design="log-diffusion", row_length=300).peak_bytes / 1e6)
-    909
+    984
     """
     n = integer("num_nodes", num_nodes, least=1)
     k = _rank(design, rank, n)
