@@ -2,7 +2,8 @@
 
 n is the number of nodes, k the rank, b the columns of a block, q the rounds after the first. Krylov keeps
 (q + 1) b columns on the left and (q + 2) b on the right, subspace one block of 2 k. Blocks above about 8 MB
-are multiplied in panels, and a few panels more are held while a product is made.
+are multiplied in panels, and a few panels more are held while a product is made. The rows of a diffusion are
+those of the compiled kernel; where it was not built, SciPy takes about three times their memory.
 """
 
 from __future__ import annotations
