@@ -57,6 +57,8 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/storage.py
 	$(BIN)/python benchmarks/links.py
 	$(BIN)/python benchmarks/scale.py
+	$(BIN)/python benchmarks/nodes.py
+	$(BIN)/python benchmarks/node_scale.py
 
 clean:
 	rm -rf $(VENV) build dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

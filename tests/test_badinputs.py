@@ -22,14 +22,11 @@ from badinputs import Case, Outcome, Server
 
 from fastgrl.io import read
 
-# Cases whose point is a command that does not exist yet, by that command.
-WAITING = {
-    "classify": {case.name for case in badinputs.cases() if case.category in ("labels", "features")},
-}
-PRESENT = [case for case in badinputs.cases() if not any(case.name in names for names in WAITING.values())]
-MODELS = [case for case in PRESENT if case.category == "model"]
-PROCESSES = {case.name: case for case in PRESENT if case.lazy == "big_graph"}
-SIMPLE = [case for case in PRESENT if case not in MODELS and case.name not in PROCESSES]
+CASES = badinputs.cases()
+MODELS = [case for case in CASES if case.category == "model"]
+CLASSIFIED = [case for case in CASES if badinputs.arguments_of(case)[0] == "classify"]
+PROCESSES = {case.name: case for case in CASES if case.lazy == "big_graph"}
+SIMPLE = [case for case in CASES if case not in MODELS + CLASSIFIED and case.name not in PROCESSES]
 # What is wrong with the place of an output is for a command that has one.
 READABLE = [case for case in SIMPLE if case.category != "output"]
 EMBEDDED = [case for case in SIMPLE if badinputs.arguments_of(case)[0] == "embed"]
@@ -119,6 +116,49 @@ def test_a_damaged_model_is_refused_and_a_sound_one_read(
     assert badinputs.contents(home) == before
     assert not list(tmp_path.rglob("*_MARKER")), "code in the data was run"
     (check_clean_error if outcome.exit else check_success)(case, outcome)
+
+
+@needs_folder
+@pytest.mark.parametrize("case", CLASSIFIED, ids=lambda case: case.name)
+def test_awkward_labels_and_features_are_learnt_from_or_refused(case: Case, server: Server, tmp_path: Path):
+    home = tmp_path / case.name
+    names = badinputs.prepare(case, home)
+    before = badinputs.contents(home)
+    outcome = server.run(case, home, [*badinputs.arguments_of(case), "--json"], names)
+    check_always(case, outcome)
+    after = badinputs.contents(home)
+    if outcome.exit:
+        check_clean_error(case, outcome)
+        assert after == before
+        return
+    check_success(case, outcome)
+    assert {name for name in after if after[name] != before.get(name)} == {"out.csv"}
+    found = json.loads(outcome.stdout)
+    assert {key: found[key] for key in case.facts} == case.facts
+    check_classes(home / "out.csv", set(found["class_names"]))
+
+
+@needs_folder
+def test_features_are_joined_by_id(server: Server, tmp_path: Path):
+    written = []
+    for case in CLASSIFIED:
+        if case.name in ("features_good", "features_other_order"):
+            home = tmp_path / case.name
+            names = badinputs.prepare(case, home)
+            assert server.run(case, home, badinputs.arguments_of(case), names).exit == 0
+            written.append((home / "out.csv").read_bytes())
+    assert len(written) == 2
+    assert written[0] == written[1]
+
+
+def check_classes(path: Path, classes: set[str]) -> None:
+    """One row per node, in the order of the edges, with a class and its probability."""
+    with path.open(newline="", encoding="utf-8") as file:
+        header, *rows = csv.reader(file)
+    assert header == ["node", "class", "probability"]
+    assert [row[0] for row in rows] == [f"n{i}" for i in range(12)]
+    assert {row[1] for row in rows} <= classes
+    assert all(0 <= float(row[2]) <= 1 for row in rows)
 
 
 def check_always(case: Case, outcome: Outcome) -> None:
@@ -247,12 +287,8 @@ def codes(running: list[subprocess.Popen[bytes]]) -> list[int]:
 
 @needs_folder
 def test_no_case_is_forgotten():
-    names = [case.name for case in badinputs.cases()]
-    waiting = set.union(*WAITING.values())
-    assert waiting <= set(names)
-    tested = {case.name for case in READABLE + EMBEDDED + MODELS} | set(PROCESSES)
-    assert tested == {case.name for case in PRESENT}
-    assert tested | waiting == set(names)
+    tested = {case.name for case in READABLE + EMBEDDED + MODELS + CLASSIFIED} | set(PROCESSES)
+    assert tested == {case.name for case in CASES}
     assert set(PROCESSES) == {"file_size_limit", "interrupt", "kill_9", "four_at_once"}
 
 

@@ -109,9 +109,11 @@ def test_help_fits_a_screen_and_has_an_example(arguments, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     assert run(arguments) == 0
     shown = capsys.readouterr().out
-    assert len(shown.splitlines()) <= 26
+    assert len(shown.splitlines()) <= 30
     assert "Example: fastgrl link" in shown
-    verbs = "demo inspect embed link score recommend update estimate evaluate datasets"
+    verbs = (
+        "demo inspect embed link score recommend update classify predict explain estimate evaluate datasets"
+    )
     listed = [line.split()[1] for line in shown.splitlines() if line.startswith("│ ")]
     assert " ".join(listed).endswith(verbs)
 
@@ -143,7 +145,10 @@ def test_starting_imports_no_more_than_it_needs():
         (["datasets", "download", "digits"], {"name", "files"}),
         (["datasets", "verify"], {"datasets"}),
         (["datasets", "path"], {"path"}),
-        (["demo"], {"nodes", "edges", "singular_values", "captured_energy", "files", "seconds", "links"}),
+        (
+            ["demo"],
+            {"nodes", "edges", "singular_values", "captured_energy", "files", "seconds", "links", "classes"},
+        ),
     ],
 )
 def test_json_is_one_object_with_the_promised_keys(arguments, keys, friends, capsys):
@@ -379,13 +384,17 @@ def test_the_demonstration_writes_what_can_be_read_again(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "captured energy" in shown
     assert f"fastgrl inspect {folder}/digits.csv" in shown
-    names = ["digits-embedding.csv", "digits-links", "digits.csv"]
+    names = ["digits-classes", "digits-classes.csv", "digits-embedding.csv", "digits-links", "digits.csv"]
     assert sorted(path.name for path in folder.iterdir()) == names
     assert re.search(r"ROC-AUC +9\d\.\d\d %", shown)
     following = re.search(r"fastgrl (recommend \S+digits-links --node \d+)", shown)
     assert following is not None
     assert run(following[1].split()) == 0
     assert "best missing links of" in capsys.readouterr().out
+    following = re.search(r"fastgrl (explain \S+digits-classes --node \d+)", shown)
+    assert following is not None
+    assert run(following[1].split()) == 0
+    assert "explained" in capsys.readouterr().out
     graph = fastgrl.io.read(folder / "digits.csv").graph
     assert (graph.num_nodes, graph.num_edges) == (1797, 6309)
     assert np.loadtxt(folder / "digits-embedding.csv", delimiter=",", skiprows=1).shape == (1797, 33)

@@ -12,7 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastgrl as fg
-from fastgrl import costs, push, selection, spaces
+from fastgrl import (
+    co_ridge_fits,
+    costs,
+    filters,
+    jkn_features,
+    jkn_sweeps,
+    node_costs,
+    push,
+    selection,
+    self_training,
+    spaces,
+    view_bases,
+    views,
+)
 from fastgrl.diffusion import diffuse, log_matrix
 from fastgrl.errors import ArgumentError, DtypeError, UnavailableError
 from fastgrl.estimate import (
@@ -20,11 +33,14 @@ from fastgrl.estimate import (
     check_memory,
     estimate,
     estimate_links,
+    estimate_nodes,
     format_bytes,
     largest_rank,
     parse_bytes,
 )
 from fastgrl.kernels import compiled_module
+from fastgrl.node_fits import fit_nodes
+from fastgrl.node_models import NODE_DESIGNS, NodeInputs, NodeSettings, Targets, Validation
 from fastgrl.walks import degree_power, factorise
 
 fsvd_module = importlib.import_module("fastgrl.fsvd")  # the package has the function under this name
@@ -300,3 +316,107 @@ def test_wrong_calls_are_named():
     with pytest.raises(DtypeError, match="float16"):
         estimate(100, 500, rank=8, dtype=np.float16)
     assert estimate(100, 500, rank=100).rank == 100
+
+
+def node_case(kind, num_nodes, num_columns):
+    rng = np.random.default_rng(0)
+    sources, targets = rng.integers(0, num_nodes, (2, 5 * num_nodes))
+    graph = fg.Graph.from_codes(sources, targets, num_nodes=num_nodes)
+    X = rng.standard_normal((num_nodes, num_columns), dtype=np.float32) if kind == "dense" else None
+    if kind == "sparse":
+        X = sp.random_array((num_nodes, num_columns), density=30 / num_columns, rng=rng, dtype=np.float32)
+    labels = np.zeros((num_nodes, 8))
+    labels[:80] = np.tile(np.eye(8), (10, 1))
+    known = Targets(np.arange(8), labels, np.arange(80), np.full(80, 1 / 80))
+    return NodeInputs(graph, None if X is None else sp.csr_array(X) if kind == "sparse" else X), known
+
+
+@pytest.mark.parametrize(
+    ("kind", "num_columns", "rank"),
+    [("dense", 100, None), ("dense", 300, 100), ("sparse", 2000, 60), ("none", 0, None)],
+)
+@pytest.mark.parametrize("select", [True, False])
+def test_work_is_what_a_fit_of_nodes_allocates(kind, num_columns, rank, select):
+    inputs, known = node_case(kind, 12_000, num_columns)
+    judged = Validation(np.arange(80, 160), known.labels[:80]) if select else None
+    # Ridges and balances are tried one after another: one of each takes as much memory as all.
+    how = NodeSettings(rank=rank, select=select, ridge=0.03, balance=0.5)
+    measured = traced_peak(lambda: fit_nodes(inputs, known, how, validation=judged))
+    X = inputs.features
+    shape = None if X is None else (X.shape[1], X.nnz if kind == "sparse" else None)
+    given_ = {"features": shape, "classes": 8, "rank": rank, "select": select, "validation": select}
+    assert 0.75 < estimate_nodes(inputs.graph, **given_).work_bytes / measured < 1.35
+
+
+def test_constants_are_those_of_the_fit_of_nodes():
+    assert node_costs.NODE_RANKS["co-ridge"] == view_bases.DEFAULT_RANK
+    assert set(node_costs.NODE_RANKS) == set(NODE_DESIGNS)
+    assert {node_costs.NODE_RANKS[design] for design in NODE_DESIGNS[1:]} == set(jkn_sweeps.DEFAULTS.ranks)
+    assert node_costs.FILTER_STEPS == filters.STEPS
+    assert node_costs.EXACT_COLUMNS == view_bases.MOST_EXACT_COLUMNS
+    assert node_costs.FEW_NODES == views.MOST_NODES_FOR_NEIGHBOURS
+    assert len(co_ridge_fits.RESTARTS) == node_costs.RESTARTS
+    assert len(co_ridge_fits.RIDGES) * len(co_ridge_fits.BALANCES) == node_costs.RUNS
+    assert node_costs.SELF_TRAINING == max(co_ridge_fits.ROUNDS) == co_ridge_fits.DEFAULT_ROUNDS
+    assert node_costs.BELIEF_STEPS == self_training.SMOOTHING_STEPS
+    assert node_costs.AVERAGED == co_ridge_fits.AVERAGED
+    assert node_costs.WALK_RANK == jkn_features.WALK_RANK
+    assert node_costs.MANY_LABELS == jkn_sweeps.DUAL_LABELS
+    assert (jkn_sweeps.DEFAULTS.hops,) == ((node_costs.HOPS,),)
+
+
+class Counts:
+    """As much of a graph as an estimate looks at."""
+
+    def __init__(self, num_nodes, num_stored):
+        self.num_nodes, self.indices, self.weights, self.directed = num_nodes, range(num_stored), None, False
+
+
+@given(
+    st.sampled_from(NODE_DESIGNS),
+    st.integers(2, 10**8),
+    st.integers(0, 10**10),
+    st.integers(1, 5000),
+    st.integers(1, 100),
+    st.booleans(),
+    st.booleans(),
+)
+def test_more_of_anything_never_costs_less_for_nodes(design, n, stored, columns, classes, dense, select):
+    def figures(n, stored, columns, classes, select):
+        shape = (columns, None if dense else 10 * n)
+        cost = estimate_nodes(
+            Counts(n, stored), features=shape, classes=classes, design=design, select=select, views=2
+        )
+        return np.array([cost.peak_bytes, cost.passes, cost.seconds(2)])
+
+    base = figures(n, stored, columns, classes, False)
+    room = [node_costs.KEPT_BYTES, 0, 0]  # past a certain size, coordinates of one restart are dropped
+    assert (figures(n, 2 * stored, columns, classes, False) >= base).all()
+    assert (figures(n, stored, columns, classes + 1, False) >= base).all()
+    assert (figures(n, stored, columns, classes, True) >= base).all()
+    assert (figures(n + 1, stored, columns, classes, False) >= base - room).all()
+
+
+def test_a_fit_of_nodes_above_the_limit_is_refused_with_a_quote():
+    cost = estimate_nodes(Counts(10**6, 10**7), features=(2000, 3 * 10**7), classes=10)
+    check_memory(cost, cost.peak_bytes)
+    with pytest.raises(
+        UnavailableError, match=r"rank 200 needs about .* GB, the limit is 5 GB; rank \d+ would"
+    ):
+        check_memory(cost, 5 * 10**9)
+    with pytest.raises(UnavailableError, match=r"even rank 1 would need .*graph, features and labels take"):
+        check_memory(cost, 10**6)
+    best = largest_rank(cost, 5 * 10**9)
+    assert cost.replaced(rank=best).peak_bytes <= 5 * 10**9 < cost.replaced(rank=best + 1).peak_bytes
+    figures = cost.as_dict(threads=2)
+    assert figures["design"] == "co-ridge"
+    assert figures["peak_bytes"] == cost.peak_bytes
+
+
+def test_wrong_estimates_of_nodes_are_named():
+    graph = Counts(100, 500)
+    with pytest.raises(ArgumentError, match=r'design must be one of "co-ridge", .* got'):
+        estimate_nodes(graph, design="deep\x1b[2J")
+    for wrong in ({"classes": 0}, {"rank": 0}, {"features": (-1, None)}, {"labelled": -1}, {"views": 0}):
+        with pytest.raises(ArgumentError, match=next(iter(wrong))):
+            estimate_nodes(graph, **wrong)

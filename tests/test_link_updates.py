@@ -10,7 +10,7 @@ import fastgrl as fg
 from fastgrl.errors import ArgumentError, FastgrlError
 from fastgrl.evaluation import whole_graph
 from fastgrl.link_fits import DESIGNS
-from fastgrl.link_updates import grow
+from fastgrl.growth import grow
 from fastgrl.metrics import roc_auc
 
 FEW = {"n_components": 8, "select": False}

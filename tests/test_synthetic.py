@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastgrl.datasets import block_model, rmat, synthetic
+from fastgrl.datasets.synthetic import overlapping_blocks
 from fastgrl.errors import ArgumentError
 from fastgrl.graph import Graph
 from fastgrl.parallel import use_threads
@@ -187,3 +188,99 @@ def test_the_same_seed_gives_the_same_dataset():
 def test_wrong_arguments_of_the_block_model_are_named(wrong):
     with pytest.raises(ArgumentError, match=next(iter(wrong))):
         block_model(**{"num_nodes": 100} | wrong)
+
+
+# Blocks that overlap.
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.integers(1, 300),
+    st.integers(1, 6),
+    st.floats(0, 1),
+    st.floats(0, 12),
+    st.floats(0, 1),
+    st.integers(0, 2**64 - 1),
+)
+def test_overlapping_blocks_are_a_whole_dataset(num_nodes, num_labels, share, mean_degree, mixing, seed):
+    num_labels = min(num_labels, num_nodes)
+    data = overlapping_blocks(
+        num_nodes,
+        num_labels=num_labels,
+        labels_per_node=1 + share * (num_labels - 1),
+        mean_degree=mean_degree,
+        mixing=mixing,
+        num_features=30,
+        train_per_label=2,
+        validation_per_label=3,
+        seed=seed,
+    )
+    assert data.y.shape == (num_nodes, num_labels)
+    assert set(data.y.flat) <= {0, 1}
+    assert (data.y.sum(1) >= 1).all()
+    assert data.graph.num_nodes == num_nodes
+    assert data.graph.num_self_loops == 0
+    assert data.graph.num_edges <= round(num_nodes * mean_degree / 2)
+    assert data.X.shape == (num_nodes, 30)
+    assert set(data.X.data.tolist()) <= {1.0}
+    data.X.check_format(full_check=True)
+    assert sorted(np.concatenate([data.train, data.validation, data.test])) == list(range(num_nodes))
+    assert (data.y[data.train].sum(0) >= np.minimum(2, num_nodes // num_labels)).all()
+
+
+@pytest.mark.parametrize("labels_per_node", [1, 1.5, 4])
+def test_nodes_have_as_many_labels_as_asked_and_labels_as_many_nodes(labels_per_node):
+    y = overlapping_blocks(20_000, num_labels=4, labels_per_node=labels_per_node, seed=1).y
+    assert abs(y.sum(1).mean() - labels_per_node) < 0.03
+    assert abs(y.mean(0) - labels_per_node / 4).max() < 0.02
+
+
+def test_without_mixing_every_edge_joins_nodes_that_share_a_label():
+    data = overlapping_blocks(5000, num_labels=6, labels_per_node=1.7, mixing=0, seed=3)
+    u, v = data.graph.edge_codes().T
+    assert ((data.y[u] * data.y[v]).sum(1) > 0).all()
+
+
+def test_edges_within_labels_and_anywhere_are_as_many_as_asked():
+    data = overlapping_blocks(20_000, num_labels=4, labels_per_node=1, mixing=0.3, seed=2)
+    u, v = data.graph.edge_codes().T
+    assert abs(((data.y[u] * data.y[v]).sum(1) == 0).mean() - 0.3 * 3 / 4) < 0.02
+
+
+def test_a_nodes_own_words_are_those_of_its_labels():
+    data = overlapping_blocks(3000, num_labels=5, labels_per_node=2, topic_share=1, seed=4)
+    nodes, words = data.X.nonzero()
+    assert (data.y[nodes, words % 5] == 1).all()
+    held = np.zeros((3000, 5), bool)
+    held[nodes, words % 5] = True
+    assert (held == data.y).mean() > 0.99  # twenty words and rarely a label without one
+
+
+def test_the_same_seed_gives_the_same_overlapping_blocks():
+    a, b, c = (overlapping_blocks(500, seed=seed) for seed in (1, 1, 2))
+    assert same(a.graph, b.graph)
+    assert (a.X != b.X).nnz == 0
+    assert (a.y == b.y).all()
+    assert not same(a.graph, c.graph)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"num_nodes": 0},
+        {"num_labels": 101},
+        {"labels_per_node": 0.5},
+        {"labels_per_node": 6},
+        {"labels_per_node": float("nan")},
+        {"mean_degree": -1},
+        {"mixing": 1.5},
+        {"num_features": 4},
+        {"words_per_node": -1},
+        {"train_per_label": -1},
+        {"validation_per_label": -1},
+        {"seed": 2**64},
+    ],
+)
+def test_wrong_arguments_of_overlapping_blocks_are_named(wrong):
+    with pytest.raises(ArgumentError, match=next(iter(wrong))):
+        overlapping_blocks(**{"num_nodes": 100} | wrong)

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from fastgrl.link_prediction import LinkPredictor as LinkPredictor
     from fastgrl.link_prediction import cross_validate as cross_validate
     from fastgrl.link_prediction import embed as embed
-    from fastgrl.link_prediction import load as load
+    from fastgrl.models import load as load
+    from fastgrl.node_classification import NodeClassifier as NodeClassifier
+    from fastgrl.node_features import NodeFeatures as NodeFeatures
     from fastgrl.normalisations import renormalised as renormalised
     from fastgrl.normalisations import symmetric as symmetric
     from fastgrl.normalisations import transition as transition
@@ -50,7 +52,10 @@ _HOMES = {
     "io": ("read_graph",),
     "kernels": ("kernel_info",),
     "leaves": ("Diagonal", "Function", "Identity", "LowRank", "Matrix", "Ones"),
-    "link_prediction": ("LinkPredictor", "cross_validate", "embed", "load"),
+    "link_prediction": ("LinkPredictor", "cross_validate", "embed"),
+    "models": ("load",),
+    "node_classification": ("NodeClassifier",),
+    "node_features": ("NodeFeatures",),
     "normalisations": ("renormalised", "symmetric", "transition"),
     "operators": ("HStack", "Operator", "Polynomial", "VStack", "as_operator"),
 }

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from fastgrl import link_commands, link_reports, terminal
-from fastgrl.command_files import check_model, read_edges
+from fastgrl import link_commands, link_reports, node_commands, node_reports, terminal
+from fastgrl.command_files import check_model, read_edges, write_table
 from fastgrl.errors import UnavailableError
 from fastgrl.options import Dtype, Edges, FitOptions, Force, PrintingOptions, ReadingOptions, Select, grouped
 
@@ -62,7 +62,7 @@ def demo(
     out: Annotated[str | None, typer.Option("-o", "--out", metavar="DIR", help="For the files.")] = None,
     force: Force = False,
 ) -> None:
-    """Factorise the walk matrix of scikit-learn's digits, predict its links, say how good both are."""
+    """Factorise the walk matrix of scikit-learn's digits, predict links and classes, say how good all are."""
     import fastgrl as fg
     from fastgrl.datasets import NodeDataset, load_dataset
     from fastgrl.io.writers import write_embedding, write_graph
@@ -78,22 +78,27 @@ def demo(
     found = {"matrix": str(M), "rank": 32, "seconds": round(time.perf_counter() - begin, 3)}
     certificate, vectors = fg.certificate(M, svd), svd.U * svd.s**0.5
     links, model = _demo_links(digits, printing)
+    classes, classifier = _demo_classes(digits, printing)
     if targets:
         write_graph(digits.graph, targets[0], force=force)
         write_embedding(targets[1], vectors, node_ids=digits.graph.node_ids, force=force)
-        model.save(targets[2], force=force)
+        write_table(targets[2], node_commands.predicted(classifier))
+        model.save(targets[3], force=force)
+        classifier.save(targets[4], force=force)
     found |= {"nodes": digits.graph.num_nodes, "edges": digits.graph.num_edges, "files": targets}
     found |= {"singular_values": svd.s.tolist(), "captured_energy": float(certificate.captured)}
-    found |= {"same_numeral": terminal.neighbours_alike(vectors[:, 1:], digits.y), "links": links}
+    found |= {"same_numeral": terminal.neighbours_alike(vectors[:, 1:], digits.y)}
+    found |= {"links": links, "classes": classes}
     found["next"] = (
         [
             f"fastgrl inspect {shlex.quote(targets[0])}",
-            f"fastgrl recommend {shlex.quote(targets[2])} --node {links['recommended'][0]['node']}",
+            f"fastgrl recommend {shlex.quote(targets[3])} --node {links['recommended'][0]['node']}",
+            f"fastgrl explain {shlex.quote(targets[4])} --node {classes['explained']['node']}",
         ]
         if targets
         else ["fastgrl demo -o digits"]
     )
-    terminal.show(found, link_reports.demonstration(found, certificate), as_json=printing.json)
+    terminal.show(found, node_reports.demonstration(found, certificate), as_json=printing.json)
 
 
 def _demo_links(digits: NodeDataset, printing: PrintingOptions) -> tuple[dict[str, Any], Any]:
@@ -112,15 +117,37 @@ def _demo_links(digits: NodeDataset, printing: PrintingOptions) -> tuple[dict[st
     return figures | {"seconds": sum(tested["seconds"].values()), "recommended": shown}, model
 
 
+def _demo_classes(digits: NodeDataset, printing: PrintingOptions) -> tuple[dict[str, Any], Any]:
+    """How well the classes of all digits are told from a few labelled ones, and why one of them is."""
+    import numpy as np
+
+    from fastgrl.node_classification import NodeClassifier
+
+    y = digits.y.copy()
+    others = ~np.isin(np.arange(len(y)), digits.train)
+    y[others] = -1
+    with terminal.progress_bar("classifying", shown=printing.bar) as progress:
+        model = NodeClassifier(select=False, random_state=0)
+        model.fit(digits.graph, y, features=digits.X, progress=progress)
+    right = model.predict()[others] == digits.y[others]
+    node = digits.graph.node_ids[others.argmax()]
+    why = model.explain(node, top=1)
+    facts = {"labelled": len(digits.train), "others": int(others.sum()), "accuracy": float(right.mean())}
+    spent = round(sum(model.seconds_.values()), 3)
+    return facts | {"seconds": spent, "explained": node_reports.first_reason(why)}, model
+
+
 def _demo_targets(folder: str | None, force: bool) -> list[str]:
     from fastgrl.io.atomic import check_output
 
     if folder is None:
         return []
     os.makedirs(folder, exist_ok=True)
-    targets = [os.path.join(folder, name) for name in ("digits.csv", "digits-embedding.csv", "digits-links")]
-    check_output(*targets[:2], force=force)
-    check_model(targets[2], force=force)
+    tables = ("digits.csv", "digits-embedding.csv", "digits-classes.csv")
+    targets = [os.path.join(folder, name) for name in (*tables, "digits-links", "digits-classes")]
+    check_output(*targets[:3], force=force)
+    for model in targets[3:]:
+        check_model(model, force=force)
     return targets
 
 
@@ -155,10 +182,14 @@ app.command(short_help="Fit a link predictor; prints how good it is.")(link_comm
 app.command(short_help="Scores for given pairs.")(link_commands.score)
 app.command(short_help="Best missing links of nodes.")(link_commands.recommend)
 app.command(short_help="New edges and nodes without a refit.")(link_commands.update)
+app.command(short_help="Fit a node classifier; prints how good it is.")(node_commands.classify)
+app.command(short_help="Classes of nodes, also of new ones.")(node_commands.predict)
+app.command(short_help="What made the prediction of a node.")(node_commands.explain)
 
 evaluate = typer.Typer(help="Fit on one part and test on the other.", no_args_is_help=False)
-app.add_typer(evaluate, name="evaluate", short_help="Fit on one part and test on the other: links.")
+app.add_typer(evaluate, name="evaluate", short_help="Fit on one part and test on the other: links, nodes.")
 evaluate.command("links")(link_commands.evaluate_links)
+evaluate.command("nodes")(node_commands.evaluate_nodes)
 
 
 @evaluate.callback(invoke_without_command=True)

@@ -9,16 +9,40 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from fastgrl import terminal
-from fastgrl.errors import ArgumentError, FastgrlError
-from fastgrl.options import PrintingOptions, ReadingOptions, TableOptions
+from fastgrl.errors import ArgumentError, FastgrlError, InputError
+from fastgrl.options import NodeFileOptions, PrintingOptions, ReadingOptions, TableOptions
 
 if TYPE_CHECKING:
     from fastgrl.checks import Array
     from fastgrl.graph import Graph
     from fastgrl.io import Reading
+    from fastgrl.io.features import FeatureTable
+    from fastgrl.io.labels import Labels
     from fastgrl.io.pairs import IdTable
 
 STDOUT = "-"
+_TABLES = (".csv", ".tsv", ".parquet", ".npz")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class NodeFiles:
+    """A graph with labels and features of its nodes; `held` are ids of nodes to choose settings by."""
+
+    graph: Graph
+    labels: Labels
+    held: Array | None
+    features: FeatureTable | None
+    notices: tuple[str, ...]
+
+    @property
+    def matrix(self) -> Any:
+        """The features, if there are any."""
+        return None if self.features is None else self.features.matrix
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """The names of their columns, if they have any."""
+        return None if self.features is None else self.features.names
 
 
 def bar(what: str, printing: PrintingOptions) -> contextlib.AbstractContextManager[terminal.Progress | None]:
@@ -129,3 +153,85 @@ def check_model(folder: str, *, force: bool) -> None:
     if folder == STDOUT:
         raise FastgrlError("a model is a folder and cannot go to standard output; give -o a name")
     check_model_folder(folder, force=force)
+
+
+def is_table(out: str) -> bool:
+    """Whether a name is one of a table, not of a folder."""
+    return out == STDOUT or os.path.splitext(out)[1].lower() in _TABLES
+
+
+def read_node_files(
+    edges: str,
+    labels: str,
+    validation: str | None,
+    *,
+    reading: ReadingOptions,
+    files: NodeFileOptions,
+    printing: PrintingOptions,
+) -> NodeFiles:
+    """A graph, labels and features from files; whatever is wrong with one of them is said with its place."""
+    from fastgrl.io.labels import with_validation
+
+    _refuse_two_streams(edges, labels, validation, files.features)
+    found = read_edges(edges, reading, printing)
+    known = _labels(labels, found.graph, reading, files, printing)
+    if not known.classes:
+        raise InputError(f"{labels} holds no label: every cell is blank")
+    held = None
+    if validation is not None:
+        held_out = _labels(validation, found.graph, reading, files, printing)
+        known, numbers = with_validation(known, held_out, found.graph)
+        held = found.graph.node_ids[numbers]
+    features = None
+    if files.features is not None:
+        features = read_feature_file(files.features, found.graph.node_ids, reading, files, printing)
+    notices = (*found.notices, *known.notices, *(() if features is None else features.notices))
+    return NodeFiles(found.graph, known, held, features, notices)
+
+
+def _refuse_two_streams(*files: str | None) -> None:
+    if files.count(STDOUT) > 1:
+        raise FastgrlError("standard input can be read once; give files for the others")
+
+
+def _labels(
+    file: str, graph: Graph, reading: ReadingOptions, files: NodeFileOptions, printing: PrintingOptions
+) -> Labels:
+    from fastgrl.io.labels import read_labels
+
+    id_column, label_column = files.id_and_label
+    with bar(f"reading {file}", printing) as progress:
+        return read_labels(
+            file,
+            graph,
+            id_column=id_column,
+            label_column=label_column,
+            multilabel=files.multi_label,
+            ignore_unknown=files.ignore_unknown,
+            encoding=reading.encoding,
+            n_threads=reading.threads,
+            progress=progress,
+        )
+
+
+def read_feature_file(
+    file: str,
+    node_ids: Array,
+    reading: ReadingOptions | TableOptions,
+    files: NodeFileOptions,
+    printing: PrintingOptions,
+) -> FeatureTable:
+    """Features of the nodes, in their order."""
+    from fastgrl.io.features import read_features
+
+    with bar(f"reading {file}", printing) as progress:
+        return read_features(
+            file,
+            node_ids,
+            id_column=files.id_column,
+            ignore_unknown=files.ignore_unknown,
+            missing=files.missing_features or "refuse",
+            encoding=reading.encoding,
+            n_threads=reading.threads,
+            progress=progress,
+        )

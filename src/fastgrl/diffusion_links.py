@@ -21,7 +21,6 @@ from fastgrl.link_models import (
     LinkModel,
     Regrown,
     Settings,
-    Stopwatch,
 )
 from fastgrl.operators import Operator
 from fastgrl.progress import Progress, portions
@@ -29,6 +28,7 @@ from fastgrl.regrowth import regrown_diffusion, with_new_nodes
 from fastgrl.scorers import Scorer
 from fastgrl.selection import DAMPINGS, Choice, choose, fixed_choice, hold_outs, node_weights
 from fastgrl.spaces import FEATURE_SETS, Space, build_space, space_of
+from fastgrl.stopwatch import Stopwatch
 
 LEAST_WITH_DEGREES = 4
 NO_HOLD_OUT = (

@@ -23,6 +23,8 @@ from fastgrl.costs import (
     diffusion_block,
 )
 from fastgrl.errors import ArgumentError, UnavailableError
+from fastgrl.node_costs import NodeEstimate, usual_rank
+from fastgrl.node_costs import estimate_nodes as estimate_nodes
 
 METHODS = ("krylov", "subspace")
 DEFAULT_RANK, DEFAULT_WINDOW = 64, 5
@@ -223,12 +225,9 @@ def estimate_links(
 
 
 def _rank(design: str, rank: int | None, num_nodes: int) -> int:
-    if design not in DEFAULT_RANKS:
-        names = ", ".join(f'"{name}"' for name in DEFAULT_RANKS)
-        raise ArgumentError(f"design must be one of {names}, got {shown(design)}")
+    k = usual_rank(design, rank, DEFAULT_RANKS)
     if rank is None:
-        return min(DEFAULT_RANKS[design], num_nodes)
-    k = integer("rank", rank, least=1)
+        return min(k, num_nodes)
     if k > num_nodes:
         raise ArgumentError(
             f"rank {k} is above the number of nodes, {num_nodes}; ask for at most {num_nodes}"
@@ -271,7 +270,7 @@ def _row_length(design: str, given: float | None, num_nodes: int) -> float:
     return float(given)
 
 
-def check_memory(cost: Estimate, limit: int) -> None:
+def check_memory(cost: Estimate | NodeEstimate, limit: int) -> None:
     """Raise `UnavailableError` with a quote if `cost` is above `limit` bytes; say which rank would fit.
 
     >>> from fastgrl.estimate import check_memory, estimate
@@ -281,7 +280,7 @@ def check_memory(cost: Estimate, limit: int) -> None:
         raise UnavailableError(reason)
 
 
-def refusal(cost: Estimate, limit: int) -> str | None:
+def refusal(cost: Estimate | NodeEstimate, limit: int) -> str | None:
     """What is to be said about a run that needs more than `limit` bytes; None about one that does not."""
     if cost.peak_bytes <= limit:
         return None
@@ -290,24 +289,26 @@ def refusal(cost: Estimate, limit: int) -> str | None:
     return f"{needs}, the limit is {format_bytes(limit)}; {_way_out(cost, limit)}"
 
 
-def _way_out(cost: Estimate, limit: int) -> str:
+def _way_out(cost: Estimate | NodeEstimate, limit: int) -> str:
     for words, other in _lighter(cost, limit):
         if other.peak_bytes <= limit:
             return f"{words} would need {format_bytes(other.peak_bytes)}"
     least = _replaced(cost, rank=1)
-    graph = f"the graph alone takes {format_bytes(cost.graph_bytes)}"
-    return f"even rank 1 would need {format_bytes(least.peak_bytes)} ({graph})"
+    given = f"the graph alone takes {format_bytes(cost.graph_bytes)}"
+    if isinstance(cost, NodeEstimate):
+        given = f"graph, features and labels take {format_bytes(cost.graph_bytes + cost.features_bytes)}"
+    return f"even rank 1 would need {format_bytes(least.peak_bytes)} ({given})"
 
 
-def _lighter(cost: Estimate, limit: int) -> Iterator[tuple[str, Estimate]]:
+def _lighter(cost: Estimate | NodeEstimate, limit: int) -> Iterator[tuple[str, Estimate | NodeEstimate]]:
     """What to try instead. The memory of a log-diffusion is in its rows, so a lower rank comes last."""
-    if cost.design == "log-diffusion":
+    if isinstance(cost, Estimate) and cost.design == "log-diffusion":
         yield 'design "degree-walk"', _replaced(cost, design="degree-walk", rank=None)
     if best := largest_rank(cost, limit):
         yield f"rank {best}", _replaced(cost, rank=best)
 
 
-def largest_rank(cost: Estimate, limit: int) -> int:
+def largest_rank(cost: Estimate | NodeEstimate, limit: int) -> int:
     """The largest rank up to that of `cost` whose peak is within `limit` bytes; 0 when there is none.
 
     >>> from fastgrl.estimate import estimate, largest_rank
@@ -322,8 +323,10 @@ def largest_rank(cost: Estimate, limit: int) -> int:
     return low
 
 
-def _replaced(cost: Estimate, **changes: Any) -> Estimate:
+def _replaced(cost: Estimate | NodeEstimate, **changes: Any) -> Estimate | NodeEstimate:
     """The same call with other arguments and their usual block."""
+    if isinstance(cost, NodeEstimate):
+        return cost.replaced(**changes)
     same = ("design", "rank", "window", "weighted", "directed", "select")
     arguments = {name: getattr(cost, name) for name in same} | changes
     if arguments["design"] == cost.design:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,9 +20,9 @@ from fastgrl.link_prediction import LinkPredictor
 from fastgrl.metrics import average_precision, hits_at_k, roc_auc
 from fastgrl.spectra import select_shrunken
 from fastgrl.splits import split_edges
+from fastgrl.summaries import Progress, peak_memory, share, together
+from fastgrl.summaries import plain as plain
 from fastgrl.walks import DEFAULT_NEGATIVE
-
-Progress = Callable[[int, int | None], None]
 
 # The designs of the paper, which a walk's window belongs to, and those that score (u, v) and (v, u) apart.
 WALKS = ("walk", "degree-walk", "as-released")
@@ -87,8 +86,8 @@ def evaluate_links(
             else random_question(source, seed=seed + number, bipartite=model.bipartite)
         )
         model = clone(model).set_params(random_state=seed + number)
-        share = None if progress is None else _share(progress, number, repeat)
-        runs.append({"seed": seed + number} | _run(model, question, metric, share))
+        bar = None if progress is None else share(progress, number, repeat)
+        runs.append({"seed": seed + number} | _run(model, question, metric, bar))
     graph = question.graph
     return {
         "task": "links",
@@ -99,7 +98,7 @@ def evaluate_links(
         "test_pairs": len(question.positives) + len(question.negatives),
         "design": model.design,
         "metric": metric,
-        **(runs[0] if repeat == 1 else _together(runs)),
+        **(runs[0] if repeat == 1 else together(runs)),
         "peak_memory_bytes": peak_memory(),
     }
 
@@ -150,15 +149,6 @@ def _as_published(model: LinkPredictor, known: DatasetInfo | None) -> LinkPredic
     negative = DEFAULT_NEGATIVE[model.design] if model.negative is None else model.negative
     fixed: LinkPredictor = clone(model).set_params(window=window, negative=negative)
     return fixed
-
-
-def _share(progress: Progress, number: int, repeat: int) -> Progress:
-    """The part of a bar that one of several runs fills."""
-
-    def report(done: int, total: int | None) -> None:
-        progress(done + number * (total or 0), None if total is None else repeat * total)
-
-    return report
 
 
 def _run(model: LinkPredictor, question: Question, metric: str, progress: Progress | None) -> dict[str, Any]:
@@ -242,57 +232,3 @@ def _hits(positives: Array, negatives: Array, metric: str) -> float:
     if kind != "hits" or not count.isdecimal():
         raise ArgumentError(f"metric must be roc_auc, average_precision or hits@K, got {shown(metric)}")
     return hits_at_k(positives, negatives, k=int(count))
-
-
-_AVERAGED = ("validation", "test", "seconds", "dot", "both_ways")
-
-
-def _together(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    first = {name: value for name, value in runs[0].items() if name not in ("notices", "near_best")}
-    means = {name: _mean([run[name] for run in runs]) for name in _AVERAGED if name in first}
-    spread = {f"{name}_std": _spread([run["test"][name] for run in runs]) for name in first["test"]}
-    notices = list(dict.fromkeys(notice for run in runs for notice in run["notices"]))
-    return first | means | {"test": means["test"] | spread, "notices": notices, "repeats": runs}
-
-
-def _mean(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    names = dict.fromkeys(name for run in runs for name in run)
-    return {name: _average([run.get(name) for run in runs]) for name in names}
-
-
-def _average(values: list[Any]) -> Any:
-    """The mean of numbers; anything else, and counts that are all the same, as it is."""
-    if all(type(value) is int for value in values) and len(set(values)) == 1:
-        return values[0]
-    return float(np.mean(values)) if all(isinstance(value, int | float) for value in values) else values[0]
-
-
-def _spread(values: list[float]) -> float:
-    return float(np.std(values, ddof=1))
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON can hold it: numbers, text, lists and dictionaries; NaN and Inf become None.
-
-    >>> plain({"a": np.float64(0.5), "b": (np.int64(2), float("nan"))})
-    {'a': 0.5, 'b': [2, None]}
-    """
-    if isinstance(value, Mapping):
-        return {str(name): plain(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist())
-    if isinstance(value, float):
-        return value if np.isfinite(value) else None
-    return value if value is None or isinstance(value, str | int) else str(value)
-
-
-def peak_memory() -> int | None:
-    """The most memory that this process has held, in bytes; None where the system does not say."""
-    if sys.platform == "win32":
-        return None
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(peak) if sys.platform == "darwin" else int(peak) * 1024

@@ -313,6 +313,6 @@ def _refuse_rank(fit: FitOptions, graph: Graph) -> None:
 
 
 def _loaded(folder: str) -> LinkPredictor:
-    from fastgrl.link_prediction import load
+    from fastgrl.models import load_links
 
-    return load(folder)
+    return load_links(folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -136,19 +135,6 @@ class Fit:
     notices: tuple[str, ...] = ()
     sides: Array | None = None
     near_best: tuple[dict[str, Any], ...] = ()
-
-
-class Stopwatch:
-    """Seconds by name."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def stop(self, name: str) -> None:
-        """Give the time since the last stop a name."""
-        now = time.perf_counter()
-        self.seconds[name], self._last = round(now - self._last, 4), now
 
 
 def product_columns(rank: int) -> int:

@@ -24,11 +24,12 @@ from fastgrl.checks import Array, integer, shown
 from fastgrl.errors import ArgumentError, InputError
 from fastgrl.estimate import DEFAULT_RANKS, Estimate, check_memory, estimate_links
 from fastgrl.graph import Graph
+from fastgrl.inputs import as_graph, ids_of, seed_of, threads_of
 from fastgrl.link_fits import DESIGNS, fit_links
-from fastgrl.link_inputs import as_graph, codes_of, ids_of, known_pairs, seed_of, threads_of
+from fastgrl.link_inputs import codes_of, known_pairs
 from fastgrl.link_models import Fit, Settings, figures
 from fastgrl.link_ranking import recommend_links
-from fastgrl.link_storage import Parts, load_parts, save_parts
+from fastgrl.link_storage import Parts, parts_of, save_parts
 from fastgrl.link_updates import NewNodes
 from fastgrl.ordering import canonical_order, reordered
 from fastgrl.parallel import single_threaded_blas, use_threads
@@ -36,6 +37,7 @@ from fastgrl.progress import Progress
 from fastgrl.push import mean_row_length
 from fastgrl.ranking import Recommendations
 from fastgrl.splits import split_edges
+from fastgrl.storage import Stored
 
 
 class LinkPredictor(BaseEstimator):  # type: ignore[misc]
@@ -305,16 +307,13 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
 _MOST_COMPONENTS = 4096
 
 
-def load(folder: Any) -> LinkPredictor:
-    """Read a model that `save` wrote; large arrays stay on disk until they are used.
-
-    Everything in the folder is checked first: a damaged model is an `InputError`.
-    """
-    parts = load_parts(folder)
+def link_predictor_of(stored: Stored, name: Any) -> LinkPredictor:
+    """The predictor that was saved as `stored`; `name` is what errors call it."""
+    parts = parts_of(stored, name)
     try:
         links = LinkPredictor(**parts.parameters)
     except TypeError as error:
-        raise InputError(f"{shown(str(folder))} has parameters that are not known here: {error}") from error
+        raise InputError(f"{shown(str(name))} has parameters that are not known here: {error}") from error
     links._keep(parts.graph, parts.position, parts.fit)
     if parts.certificate is not None:
         links.certificate_ = parts.certificate

@@ -10,10 +10,10 @@ import numpy as np
 
 from fastgrl import storage
 from fastgrl.certificates import Certificate
-from fastgrl.checks import Array, shown
+from fastgrl.checks import Array
 from fastgrl.diffusion import Diffusion
 from fastgrl.diffusion_links import DiffusionModel
-from fastgrl.errors import FastgrlError, InputError
+from fastgrl.errors import InputError
 from fastgrl.fsvd import SVD
 from fastgrl.graph import Graph
 from fastgrl.io.atomic import StrPath, named
@@ -23,14 +23,18 @@ from fastgrl.scorers import Scorer
 from fastgrl.shrunken_links import ShrunkenModel
 from fastgrl.spaces import DOT_FEATURES, FEATURE_SETS, Space
 from fastgrl.storage import Stored, expect
+from fastgrl.stored_parts import (
+    are_rows,
+    certificate_of,
+    certificate_parts,
+    graph_of,
+    graph_parts,
+    number,
+    position_of,
+)
 from fastgrl.walk_links import WalkModel
 
 KIND = "link-predictor"
-_FIGURES = (
-    *("orthogonality", "captured", "captured_error", "residual_norm", "residual_norm_error"),
-    *("norm", "next_value"),
-)
-_SERIES = ("s", "left_residuals", "right_residuals")
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,29 +59,22 @@ def save_parts(parts: Parts, folder: StrPath, *, force: bool = False) -> None:
 def _stored(parts: Parts) -> Stored:
     graph, fit = parts.graph, parts.fit
     arrays, model = _model_arrays(fit.model)
-    arrays |= {"graph.indptr": graph.indptr, "graph.indices": graph.indices}
-    if graph.weights is not None:
-        arrays["graph.weights"] = graph.weights
+    graph_arrays, graph_facts = graph_parts(graph)
+    series, figures = certificate_parts(parts.certificate)
+    arrays |= graph_arrays | series
     if parts.position is not None:
         arrays["position"] = parts.position
     if fit.sides is not None:
         arrays["sides"] = fit.sides.astype(np.int32)
-    facts: dict[str, Any] = {
+    facts = {
         "model": model,
-        "directed": graph.directed,
-        "data_digest": storage.data_digest(
-            {name: array for name, array in arrays.items() if name.startswith("graph.")}, graph.node_ids
-        ),
         "chosen": fit.chosen,
         "validation": fit.validation,
         "seconds": fit.seconds,
         "notices": list(fit.notices),
         "near_best": list(fit.near_best),
     }
-    certificate = parts.certificate
-    if certificate is not None:
-        facts["certificate"] = {name: float(getattr(certificate, name)) for name in _FIGURES}
-        arrays |= {f"certificate.{name}": np.asarray(getattr(certificate, name)) for name in _SERIES}
+    facts |= graph_facts | figures
     return Stored(KIND, _plain(parts.parameters), facts, arrays, graph.node_ids)
 
 
@@ -124,33 +121,18 @@ def _model_arrays(model: LinkModel) -> tuple[dict[str, Array], dict[str, Any]]:
     return arrays, {"kind": kind} | facts
 
 
-def load_parts(folder: StrPath) -> Parts:
-    """Read what `save_parts` wrote; large arrays stay on disk until they are used."""
-    stored = storage.load_model(folder)
+def parts_of(stored: Stored, name: StrPath) -> Parts:
+    """What `save_parts` wrote, from the model as it was read; `name` is what errors call it."""
     if stored.kind != KIND:
-        raise InputError(f"{named(folder)} holds a {stored.kind}, not a {KIND}")
+        raise InputError(f"{named(name)} holds a {stored.kind}, not a {KIND}")
     try:
-        graph = _graph(stored)
-        fit, position = _fit(stored, graph, folder), _position(stored, folder)
-        return Parts(stored.parameters, graph, position, fit, _certificate(stored, folder))
+        graph = graph_of(stored, name)
+        fit, position = _fit(stored, graph, name), position_of(stored, name)
+        return Parts(stored.parameters, graph, position, fit, certificate_of(stored, name))
     except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
         raise InputError(
-            f"{named(folder)} is not a whole {KIND}: {type(error).__name__} {error}; fit it again"
+            f"{named(name)} is not a whole {KIND}: {type(error).__name__} {error}; fit it again"
         ) from error
-
-
-def _graph(stored: Stored) -> Graph:
-    arrays = stored.arrays
-    try:
-        return Graph(
-            arrays["graph.indptr"],
-            arrays["graph.indices"],
-            arrays.get("graph.weights"),
-            stored.node_ids,
-            directed=bool(stored.facts["directed"]),
-        )
-    except FastgrlError as error:
-        raise InputError(f"the graph in the model is damaged: {error}") from error
 
 
 def _fit(stored: Stored, graph: Graph, name: StrPath) -> Fit:
@@ -180,12 +162,6 @@ def _sides(stored: Stored, graph: Graph, name: StrPath) -> Array | None:
     return sides
 
 
-def _number(value: Any, what: str, name: StrPath) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(f"{named(name)}: {what} is {shown(value)}, not a number; fit it again")
-    return float(value)
-
-
 def _diffusion_model(stored: Stored, known: dict[str, Any], name: StrPath) -> DiffusionModel:
     arrays = stored.arrays
     shapes: dict[str, Any] = {"left": ("n", "k"), "right": ("n", "k"), "singular_values": ("k",)}
@@ -194,7 +170,7 @@ def _diffusion_model(stored: Stored, known: dict[str, Any], name: StrPath) -> Di
     shapes |= {f"scorer.{part}": ("f",) for part in ("means", "deviations", "weights")}
     lengths = expect(stored, shapes, name=name)
     columns = lengths["k"] + 2 * ("node_weights" in arrays)
-    wanted = int(_number(known["n_components"], "n_components", name))
+    wanted = int(number(known["n_components"], "n_components", name))
     if lengths["f"] not in FEATURE_SETS.values() or wanted < columns:
         raise InputError(f"{named(name)} has a scorer of {lengths['f']} features; fit it again")
     left = _rows(stored, "left", name)
@@ -202,9 +178,9 @@ def _diffusion_model(stored: Stored, known: dict[str, Any], name: StrPath) -> Di
     diffusion = Diffusion.of(left, right, arrays["out_degrees"], arrays["in_degrees"])
     near = arrays["near.left"], arrays["near.right"]
     vectors = arrays["left"], arrays["right"], arrays["singular_values"]
-    space = Space(diffusion, *vectors, near, int(_number(known["size"], "size", name)))
+    space = Space(diffusion, *vectors, near, int(number(known["size"], "size", name)))
     parts = {part: arrays[f"scorer.{part}"] for part in ("means", "deviations", "weights")}
-    scorer = Scorer(**parts, bias=_number(known["bias"], "bias", name))
+    scorer = Scorer(**parts, bias=number(known["bias"], "bias", name))
     return DiffusionModel(space, scorer, known["damping"], arrays.get("node_weights"), wanted)
 
 
@@ -219,9 +195,7 @@ def _rows(stored: Stored, side: str, name: StrPath) -> CSR:
     )
     n = lengths["n"]
     indptr, indices, values = (stored.arrays[names[part]] for part in ("indptr", "indices", "values"))
-    rises = indptr[0] == 0 and indptr[-1] == len(indices) and (np.diff(indptr) >= 0).all()
-    within = not len(indices) or (indices.min() >= 0 and indices.max() < n)
-    if not (rises and within) or indices.dtype != np.int32 or values.dtype != np.float32:
+    if not are_rows(indptr, indices, n) or indices.dtype != np.int32 or values.dtype != np.float32:
         raise InputError(f"{named(name)}: its diffusion rows are damaged; fit it again")
     return CSR(indptr.astype(np.int64, copy=False), indices, values, (n, n), np.dtype(np.float32))
 
@@ -238,22 +212,3 @@ def _walk_model(stored: Stored, known: dict[str, Any], name: StrPath) -> WalkMod
 def _shrunken_model(stored: Stored, known: dict[str, Any], name: StrPath) -> ShrunkenModel:
     expect(stored, {"degrees": ("n",)}, name=name)
     return ShrunkenModel(_svd(stored, name), stored.arrays["degrees"], **known)
-
-
-def _position(stored: Stored, name: StrPath) -> Array | None:
-    if "position" not in stored.arrays:
-        return None
-    n = expect(stored, {"position": ("n",)}, kinds={"position": "i"}, name=name)["n"]
-    position = stored.arrays["position"]
-    if not (np.sort(position) == np.arange(n)).all():
-        raise InputError(f"{named(name)}: its order of nodes is damaged; fit it again")
-    return position
-
-
-def _certificate(stored: Stored, name: StrPath) -> Certificate | None:
-    if "certificate" not in stored.facts:
-        return None
-    expect(stored, {f"certificate.{part}": ("c",) for part in _SERIES}, name=name)
-    series: dict[str, Any] = {part: stored.arrays[f"certificate.{part}"] for part in _SERIES}
-    series |= {part: float(stored.facts["certificate"][part]) for part in _FIGURES}
-    return Certificate(**series)

@@ -19,6 +19,7 @@ from fastgrl.errors import FastgrlError
 
 # Named here as well as in the model, so that help is shown and a wrong name refused before NumPy is loaded.
 DESIGNS = ("log-diffusion", "degree-walk", "walk", "as-released", "shrunken")
+NODE_DESIGNS = ("co-ridge", "jkn", "jkn-text", "jkn-as-released")
 METRICS = ("roc-auc", "average-precision", "hits@K")
 _LARGEST_SEED = 2**64 - 1
 _NUMBER = re.compile(r"[0-9]{1,20}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,2})?")
@@ -60,11 +61,16 @@ def metric(text: str) -> str:
     return one_of("metric", (*METRICS[:2], "hits@20"))(text)
 
 
-def _strength(given: str | float) -> float:
-    text = str(given)
-    if not _NUMBER.fullmatch(text):
-        raise FastgrlError(f"--negative must be a number of at least 0, got {terminal.quoted(text)}")
-    return float(text)
+def number(name: str) -> Callable[[str | float], float]:
+    """A parser of numbers of at least 0."""
+
+    def parse(given: str | float) -> float:
+        text = str(given)
+        if not _NUMBER.fullmatch(text):
+            raise FastgrlError(f"--{name} must be a number of at least 0, got {terminal.quoted(text)}")
+        return float(text)
+
+    return parse
 
 
 def _amount(text: str) -> int:
@@ -77,6 +83,7 @@ def _amount(text: str) -> int:
 
 
 _file = functools.partial(typer.Option, rich_help_panel="How the file is read", show_default=False)
+_table = functools.partial(typer.Option, rich_help_panel="Labels and features", show_default=False)
 _fit = functools.partial(typer.Option, rich_help_panel="What is fitted", show_default=False)
 _printing = functools.partial(typer.Option, rich_help_panel="What is printed", show_default=False)
 
@@ -93,6 +100,7 @@ _Threads = Annotated[int | None, _count(_file, "threads", "All that are free.")]
 
 Edges = Annotated[str, typer.Argument(metavar="EDGES", help="Edge list, table or matrix; - is stdin.")]
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A folder that `fastgrl link` wrote.")]
+NodeModel = Annotated[str, typer.Argument(metavar="MODEL", help="A folder that `fastgrl classify` wrote.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
 
 
@@ -133,7 +141,9 @@ class FitOptions:
         str, _fit(metavar="NAME", parser=one_of("design", DESIGNS), help=", ".join(DESIGNS) + ".")
     ] = DESIGNS[0]
     window: Annotated[int | None, _count(_fit, "window", "Steps of a walk.")] = None
-    negative: Annotated[float | None, _fit(metavar="X", parser=_strength, help="λ of non-edges.")] = None
+    negative: Annotated[
+        float | None, _fit(metavar="X", parser=number("negative"), help="λ of non-edges.")
+    ] = None
     seed: Annotated[int, _count(_fit, "seed", "Same seed, same bits (0).", least=0, most=_LARGEST_SEED)] = 0
     max_memory: Annotated[int | None, _fit(metavar="8GB", parser=_amount, help="Refuse above this.")] = None
     bipartite: Annotated[
@@ -141,10 +151,68 @@ class FitOptions:
     ] = False
 
 
+_number = functools.partial(_fit, metavar="X")
+
+
+@dataclass(frozen=True)
+class NodeFitOptions:
+    """What is asked of a node classifier; settings that are not named are chosen."""
+
+    rank: Annotated[int | None, _count(_fit, "rank", "Columns kept (by design).")] = None
+    design: Annotated[
+        str, _fit(metavar="NAME", parser=one_of("design", NODE_DESIGNS), help=", ".join(NODE_DESIGNS) + ".")
+    ] = NODE_DESIGNS[0]
+    ridge: Annotated[float | None, _number(parser=number("ridge"), help="γ of the ridge.")] = None
+    restart: Annotated[float | None, _number(parser=number("restart"), help="Of the walk, 0 to 1.")] = None
+    views: Annotated[str | None, _fit(metavar="l,i", help="Of the features: l, i, k.")] = None
+    rounds: Annotated[int | None, _count(_fit, "rounds", "Of self-training.", least=0)] = None
+    balance: Annotated[float | None, _number(parser=number("balance"), help="κ of the classes.")] = None
+    hops: Annotated[int | None, _count(_fit, "hops", "Of the jkn designs.", least=0)] = None
+    window: Annotated[int | None, _count(_fit, "window", "Steps of a walk (jkn).")] = None
+    negative: Annotated[float | None, _number(parser=number("negative"), help="λ of non-edges (jkn).")] = None
+    class_weight: Annotated[
+        str | None,
+        _fit(
+            metavar="balanced", parser=one_of("class-weight", ("balanced",)), help="Rare classes count more."
+        ),
+    ] = None
+    seed: Annotated[int, _count(_fit, "seed", "Same seed, same bits (0).", least=0, most=_LARGEST_SEED)] = 0
+    max_memory: Annotated[int | None, _fit(metavar="8GB", parser=_amount, help="Refuse above this.")] = None
+
+
+@dataclass(frozen=True)
+class NodeFileOptions:
+    """Files by node id, and how they are read."""
+
+    features: Annotated[str | None, _table(metavar="FILE", help="A row of numbers per node, by id.")] = None
+    id_column: Annotated[str | None, _table(metavar="COLUMN", help="Of ids, in the features (1).")] = None
+    label_columns: Annotated[
+        str | None, _table(metavar="ID,LABEL", help="By name or number, in the labels.")
+    ] = None
+    multi_label: Annotated[bool, _table("--multi-label", help="A node may have several.")] = False
+    ignore_unknown: Annotated[bool, _table("--ignore-unknown", help="Leave ids out that are no nodes.")] = (
+        False
+    )
+    missing_features: Annotated[
+        str | None,
+        _table(metavar="zero", parser=one_of("missing-features", ("zero",)), help="For nodes without a row."),
+    ] = None
+
+    @property
+    def id_and_label(self) -> tuple[str | None, str | None]:
+        """The two columns of labels, as far as they are named."""
+        names = [] if self.label_columns is None else self.label_columns.split(",")
+        if len(names) > 2 or "" in names:
+            text = terminal.quoted(self.label_columns)
+            raise FastgrlError(f"--label-columns must be ID,LABEL or LABEL alone, got {text}")
+        return (names[0] if len(names) == 2 else None), (names[-1] if names else None)
+
+
 Dtype = Annotated[
     str, _fit(metavar="NAME", parser=one_of("dtype", ("float32", "float64")), help="float32 or float64.")
 ]
 Select = Annotated[bool, _fit("--select/--no-select", help="Settings by held-out edges (yes).")]
+SelectNodes = Annotated[bool, _fit("--select/--no-select", help="Settings by held-out labels (yes).")]
 SelectIfAsked = Annotated[bool, _fit("--select/--no-select", help="Settings by held-out edges (no).")]
 
 

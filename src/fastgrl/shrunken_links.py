@@ -22,7 +22,6 @@ from fastgrl.link_models import (
     Known,
     Regrown,
     Settings,
-    Stopwatch,
     figures,
     padded,
     product_columns,
@@ -32,6 +31,7 @@ from fastgrl.operators import Operator
 from fastgrl.progress import Progress, portions
 from fastgrl.selection import hold_outs
 from fastgrl.spectra import select_shrunken, shrunken_factors
+from fastgrl.stopwatch import Stopwatch
 from fastgrl.walks import degree_power
 
 DEFAULTS = {"power": 0.4375, "outer": 0.375, "shrinkage": 1000.0}

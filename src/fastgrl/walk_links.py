@@ -17,7 +17,6 @@ from fastgrl.link_models import (
     Known,
     Regrown,
     Settings,
-    Stopwatch,
     figures,
     padded,
     product_columns,
@@ -26,6 +25,7 @@ from fastgrl.operators import Operator
 from fastgrl.progress import Progress, portions
 from fastgrl.selection import HoldOut, hold_outs
 from fastgrl.splits import EdgeSplit
+from fastgrl.stopwatch import Stopwatch
 from fastgrl.sweeps import select_walk
 from fastgrl.walks import (
     DEFAULT_NEGATIVE,

@@ -13,4 +13,5 @@ from fastgrl.datasets.readers import load_dataset as load_dataset
 from fastgrl.datasets.records import LinkDataset as LinkDataset
 from fastgrl.datasets.records import NodeDataset as NodeDataset
 from fastgrl.datasets.synthetic import block_model as block_model
+from fastgrl.datasets.synthetic import overlapping_blocks as overlapping_blocks
 from fastgrl.datasets.synthetic import rmat as rmat

@@ -15,8 +15,8 @@ from fastgrl.graph import Graph
 class NodeDataset:
     """A graph whose nodes have features and classes.
 
-    `X` is an n×d CSR array of float32, `y` holds a class number per node, or −1 where none is known;
-    `train`, `validation` and `test` are arrays of node numbers.
+    `X` is an n×d CSR array of float32 (None: no features), `y` holds a class number per node, or −1 where none
+    is known, or n×C of 0 and 1 where a node may have several; `train`, `validation` and `test` are arrays of node numbers.
 
     >>> fg.datasets.load_dataset("digits")
     <digits: 1797 nodes, 6309 edges, 64 features, 10 classes, 200 train, 500 validation, 1097 test>
@@ -24,7 +24,7 @@ class NodeDataset:
 
     name: str
     graph: Graph
-    X: sp.csr_array
+    X: sp.csr_array | None
     y: Array
     train: Array
     validation: Array
@@ -35,8 +35,8 @@ class NodeDataset:
     def counts(self) -> dict[str, int]:
         """Sizes by name, as the catalogue and `datasets info` give them."""
         return _graph_counts(self.graph) | {
-            "features": int(self.X.shape[1]),
-            "classes": int(self.y.max(initial=-1)) + 1,
+            "features": 0 if self.X is None else int(self.X.shape[1]),
+            "classes": self.y.shape[1] if self.y.ndim == 2 else int(self.y.max(initial=-1)) + 1,
             "train": len(self.train),
             "validation": len(self.validation),
             "test": len(self.test),

@@ -1,0 +1,424 @@
+"""Fitting co-ridge: settings chosen on validation nodes, or by leave-one-out where there are none.
+
+Views of the features are smoothed along the graph and projected once (`view_bases`); every setting is then a
+few weighted ridges (`ridge`) that teach each other unlabelled nodes (`self_training`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from fastgrl.checks import Array
+from fastgrl.co_ridge import STRUCTURE_WALK, CoRidgeModel, Member, Setting, combined, is_linear
+from fastgrl.errors import ArgumentError
+from fastgrl.fsvd import SVD
+from fastgrl.jkn_features import structure_factors, structure_of
+from fastgrl.linear_parts import leave_one_out
+from fastgrl.node_models import (
+    Fitted,
+    HopBasis,
+    LinearPart,
+    NodeInputs,
+    NodeSettings,
+    Targets,
+    Validation,
+)
+from fastgrl.parallel import parallel_map, use_threads
+from fastgrl.progress import Progress, portions
+from fastgrl.self_training import Round, Trainer
+from fastgrl.stopwatch import Stopwatch
+from fastgrl.view_bases import DEFAULT_RANK, Coordinates, Surroundings, projection_of
+from fastgrl.views import FeatureMap, view_sets
+
+RESTARTS, RIDGES, BALANCES, ROUNDS = (0.1, 0.2), (0.003, 0.01, 0.03, 0.1), (0.5, 1.0), (2, 5)
+DEFAULT_RESTART, DEFAULT_RIDGE, DEFAULT_BALANCE, DEFAULT_ROUNDS = 0.15, 0.01, 0.75, 5
+AVERAGED, REPORTED = 5, 8
+TURNS = 5
+
+# Coordinates of all restarts are kept while they take less than this; beyond, those of one restart.
+_KEPT_BYTES = 1 << 29
+# With fewer numbers than this in a view, settings are worth a thread each; with more, chunks of rows are.
+_SMALL_VIEW = 1 << 23
+
+
+@dataclass(eq=False)
+class Workshop:
+    """Coordinates of the views, made when they are first needed."""
+
+    around: Surroundings
+    rank: int
+    seed: int
+    projections: dict[str, Array] = field(default_factory=dict)
+    made: dict[tuple[str, float], Coordinates] = field(default_factory=dict)
+    frames: dict[tuple[str, float], Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, model: CoRidgeModel, inputs: NodeInputs) -> Workshop:
+        """With the projections and frames of a model."""
+        return cls(model.surroundings(inputs), 0, 0, dict(model.projections), {}, dict(model.frames))
+
+    def coordinates(self, view: str, restart: float) -> Coordinates:
+        """Z of a view."""
+        key = view, restart
+        if key not in self.made:
+            if view not in self.projections:
+                self.projections[view] = self._projection(view)
+            self._make_room(restart)
+            B = self.around.projected(view, self.projections[view])
+            found = self.around.coordinates(view, B, restart=restart, frame=self.frames.get(key))
+            self.made[key], self.frames[key] = found, found.frame
+        return self.made[key]
+
+    def _projection(self, view: str) -> Array:
+        """V of a view; k has the features of l, and smooths them little differently."""
+        if view == "k":
+            if "l" not in self.projections:
+                self.projections["l"] = self._projection("l")
+            return self.projections["l"]
+        return projection_of(self.around, view, rank=self.rank, seed=self.seed)
+
+    def _make_room(self, restart: float) -> None:
+        if sum(found.Z.nbytes for found in self.made.values()) > _KEPT_BYTES:
+            self.made = {key: found for key, found in self.made.items() if key[1] == restart}
+
+    def trainer(self, views: tuple[str, ...], restart: float, targets: Targets) -> Trainer:
+        """What settings with these views share."""
+        coordinates = [self.coordinates(view, restart).Z for view in views]
+        return Trainer(coordinates, targets, self.around.averaging)
+
+    def basis(self, view: str, restart: float) -> HopBasis:
+        """Coordinates with how they came about."""
+        found = self.coordinates(view, restart)
+        basis = self.around.basis(view, self.projections[view], restart, found.frame)
+        return replace(basis, computed=(found.Z, found.norms))
+
+
+@dataclass(frozen=True, eq=False)
+class Tried:
+    """A setting with how it did, and what it left; `order` is its place in the grid.
+
+    `error` is the Brier score of its beliefs, their mean squared distance from the truth: unlike the share
+    that is right, it tells settings apart that differ little.
+    """
+
+    error: float
+    accuracy: float
+    order: int
+    member: Member
+
+    @property
+    def rank(self) -> tuple[float, int]:
+        """Best first; among equals the one that stands first in the grid."""
+        return self.error, self.order
+
+    def told(self) -> dict[str, Any]:
+        """As users read it."""
+        return {**self.member.setting.told(), "accuracy": self.accuracy, "brier": round(self.error, 5)}
+
+
+class Podium:
+    """The best few of what was tried, whichever thread tried it; only their arrays are kept."""
+
+    def __init__(self, size: int) -> None:
+        self._size, self._lock = size, threading.Lock()
+        self.best: list[Tried] = []
+        self._told: list[tuple[tuple[float, int], dict[str, Any]]] = []
+
+    def enter(self, tried: Tried) -> None:
+        """Take note of a setting."""
+        with self._lock:
+            self._told.append((tried.rank, tried.told()))
+            self.best = sorted([*self.best, tried], key=lambda one: one.rank)[: self._size]
+
+    def table(self) -> tuple[dict[str, Any], ...]:
+        """The best settings with their figures; none if there was nothing to choose."""
+        best = sorted(self._told, key=lambda one: one[0])[:REPORTED]
+        return tuple(told for _, told in best) if len(best) > 1 else ()
+
+
+def fit_co_ridge(
+    inputs: NodeInputs,
+    targets: Targets,
+    settings: NodeSettings,
+    *,
+    validation: Validation | None = None,
+    progress: Progress | None = None,
+) -> Fitted:
+    """Fit the design to a graph whose nodes are partly labelled."""
+    watch = Stopwatch()
+    walk = None
+    if inputs.features is None:
+        walk = structure_factors(inputs.graph, "jkn", seed=settings.seed, **STRUCTURE_WALK).svd
+        inputs = replace(inputs, structure=structure_of(walk))
+    features = FeatureMap.of(inputs)
+    grid = _Grid.of(settings, features, inputs.num_nodes)
+    swept = settings.select and validation is not None
+    linear = grid.linear if swept else is_linear([grid.defaults()])
+    kind = np.float64 if linear else np.float32
+    shop = Workshop(Surroundings(inputs, features, kind), settings.rank or DEFAULT_RANK, settings.seed)
+    first, last = portions(progress, [9, 1])
+    podium = Podium(AVERAGED if swept else 1)
+    if swept and validation is not None:
+        _sweep(shop, targets, grid, validation, podium, first)
+        watch.stop("select")
+    else:
+        chosen = grid.defaults()
+        if settings.select:
+            chosen = _by_leave_one_out(shop, targets, grid)
+            watch.stop("select")
+        *_, latest = shop.trainer(chosen.views, chosen.restart, targets).rounds(
+            ridge=chosen.ridge, balance=chosen.balance, rounds=chosen.rounds
+        )
+        podium.enter(Tried(0.0, 0.0, 0, Member(chosen, latest)))
+    fitted = _fitted(shop, targets, podium, validation, walk)
+    if last is not None:
+        last(1, 1)
+    watch.stop("fit")
+    return replace(fitted, seconds=watch.seconds, notices=_unused_views(settings, features))
+
+
+def _unused_views(settings: NodeSettings, features: FeatureMap) -> tuple[str, ...]:
+    if settings.views is None or set(settings.views) <= set(features.views):
+        return ()
+    return (f"there are no features: views are those of the graph, not {', '.join(settings.views)}",)
+
+
+def _fitted(
+    shop: Workshop, targets: Targets, podium: Podium, validation: Validation | None, walk: SVD | None
+) -> Fitted:
+    members = tuple(tried.member for tried in podium.best)
+    used = {(view, m.setting.restart) for m in members for view in m.setting.views}
+    model = CoRidgeModel(
+        shop.around.features,
+        {view: shop.projections[view] for view in shop.projections if view in {view for view, _ in used}},
+        {key: frame for key, frame in shop.frames.items() if key in used},
+        members,
+        targets.multilabel,
+        walk,
+    )
+    if model.exact:
+        scores = members[0].round.solutions[0].scores(shop.coordinates(*next(iter(used))).Z)
+    else:
+        mean = sum(member.round.beliefs.astype(np.float64) for member in members) / len(members)
+        scores = combined(np.asarray(mean), targets.multilabel)
+    chosen = {**members[0].setting.told(), "averaged": len(members)}
+    figures: dict[str, Any] = {}
+    if validation is not None:
+        truth = _as_predicted(scores, targets.multilabel)[validation.nodes]
+        figures = {"accuracy": _agreement(truth, validation.labels), "nodes": len(validation.nodes)}
+    loo = _left_out_exactly(shop, targets, members[0]) if model.exact else None
+    return Fitted(model, scores, loo, chosen, figures, podium.table())
+
+
+def _left_out_exactly(shop: Workshop, targets: Targets, member: Member) -> Array:
+    how, last = member.setting, member.round
+    part = LinearPart(shop.basis(how.views[0], how.restart), last.weights, last.targets, last.ridge)
+    return leave_one_out(part, targets.labelled)
+
+
+def left_out(model: CoRidgeModel, inputs: NodeInputs, targets: Targets) -> Array:
+    """What labelled nodes score, m×C, in fits of the best setting to the labels of others.
+
+    After self-training a node's label is in its neighbours' targets, and leaving it out of the last solve
+    would say little: a share of the labels is hidden from all rounds instead, in turns.
+    """
+    how = model.members[0].setting
+    shop = Workshop.of(model, inputs)
+    trainer = shop.trainer(how.views, how.restart, targets)
+    out = np.zeros(targets.known.shape)
+
+    def judge(turn: int) -> None:
+        hidden = _turns(targets) == turn
+        if hidden.all():
+            return
+        rest = _without(targets, hidden)
+        *_, latest = replace(trainer, targets=rest).rounds(
+            ridge=how.ridge, balance=how.balance, rounds=how.rounds
+        )
+        out[hidden] = combined(latest.beliefs[targets.labelled[hidden]], targets.multilabel)
+
+    _each(judge, range(TURNS), trainer)
+    return out
+
+
+def _turns(targets: Targets) -> Array:
+    """When each label is hidden: those of a class at times as different as can be."""
+    order = np.lexsort((targets.labelled, targets.known.argmax(axis=1)))
+    turns = np.empty(len(order), np.int64)
+    turns[order] = np.arange(len(order)) % TURNS
+    return turns
+
+
+def _without(targets: Targets, hidden: Array) -> Targets:
+    weights = targets.weights[~hidden]
+    return replace(targets, labelled=targets.labelled[~hidden], weights=weights / weights.sum())
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """What is tried along each axis; an axis the caller has fixed has one value."""
+
+    views: tuple[tuple[str, ...], ...]
+    restarts: tuple[float, ...]
+    ridges: tuple[float, ...]
+    balances: tuple[float, ...]
+    rounds: tuple[int, ...]
+
+    @classmethod
+    def of(cls, settings: NodeSettings, features: FeatureMap, num_nodes: int) -> _Grid:
+        sets = _view_sets(settings, features, num_nodes)
+        one = settings.select
+
+        def axis(given: Any, grid: tuple[Any, ...], default: Any) -> tuple[Any, ...]:
+            return (given,) if given is not None else grid if one else (default,)
+
+        return cls(
+            sets,
+            axis(settings.restart, RESTARTS, DEFAULT_RESTART),
+            axis(settings.ridge, RIDGES, DEFAULT_RIDGE),
+            axis(settings.balance, BALANCES, DEFAULT_BALANCE),
+            axis(settings.rounds, ROUNDS, DEFAULT_ROUNDS),
+        )
+
+    @property
+    def linear(self) -> bool:
+        """All of it is one linear solve."""
+        return is_linear(list(self.settings()))
+
+    def settings(self) -> Sequence[Setting]:
+        """Every combination."""
+        return [
+            Setting(*each)
+            for each in itertools.product(self.views, self.restarts, self.ridges, self.balances, self.rounds)
+        ]
+
+    def defaults(self) -> Setting:
+        """The default along each axis that is open."""
+
+        def pick(axis: tuple[Any, ...], default: Any) -> Any:
+            return default if len(axis) > 1 else axis[0]
+
+        return Setting(
+            self.views[-1],
+            pick(self.restarts, DEFAULT_RESTART),
+            pick(self.ridges, DEFAULT_RIDGE),
+            pick(self.balances, DEFAULT_BALANCE),
+            pick(self.rounds, DEFAULT_ROUNDS),
+        )
+
+
+def _view_sets(settings: NodeSettings, features: FeatureMap, num_nodes: int) -> tuple[tuple[str, ...], ...]:
+    sets = view_sets(features.views, num_nodes)
+    if settings.views is None or "s" in features.views:
+        return sets if settings.select else sets[-1:]
+    if "s" in settings.views:
+        raise ArgumentError('views: "s" is that of a graph without features; choose from l, i and k')
+    return (settings.views,)
+
+
+def _sweep(
+    shop: Workshop,
+    targets: Targets,
+    grid: _Grid,
+    validation: Validation,
+    podium: Podium,
+    progress: Progress | None,
+) -> None:
+    """Run every setting; those that differ in rounds only are one run."""
+    order = {setting: place for place, setting in enumerate(grid.settings())}
+    runs = list(itertools.product(grid.ridges, grid.balances))
+    done = itertools.count(1)
+    total = len(grid.restarts) * len(grid.views) * len(runs)
+
+    def report() -> None:
+        finished = next(done)
+        if progress is not None and threading.current_thread() is threading.main_thread():
+            progress(finished, total)
+
+    for restart, views in itertools.product(grid.restarts, grid.views):
+        trainer = shop.trainer(views, restart, targets)
+
+        def run(how: Any, trainer: Trainer = trainer, at: Any = (views, restart)) -> None:
+            ridge, balance = how
+            rounds = trainer.rounds(ridge=ridge, balance=balance, rounds=max(grid.rounds))
+            for number, latest in enumerate(rounds):
+                if number in grid.rounds:
+                    setting = Setting(at[0], at[1], ridge, balance, number)
+                    figures = _judged(latest, validation, targets.multilabel)
+                    podium.enter(Tried(*figures, order[setting], Member(setting, latest)))
+            report()
+
+        _each(run, runs, trainer)
+
+
+def _each(run: Callable[[Any], None], runs: Sequence[Any], trainer: Trainer) -> None:
+    if trainer.views[0].size <= _SMALL_VIEW:
+        parallel_map(_alone(run), runs)
+        return
+    for how in runs:
+        run(how)
+
+
+def _alone(run: Any) -> Any:
+    """One thread for each run: the pool is busy with other runs."""
+
+    def on_one_thread(how: Any) -> None:
+        with use_threads(1):
+            run(how)
+
+    return on_one_thread
+
+
+def _judged(latest: Round, validation: Validation, multilabel: bool) -> tuple[float, float]:
+    """Brier score and accuracy on the validation nodes."""
+    beliefs = latest.beliefs[validation.nodes].astype(np.float64)
+    error = float(np.mean(np.sum((beliefs - validation.labels) ** 2, axis=1)))
+    return error, _agreement(_as_predicted(beliefs, multilabel), validation.labels)
+
+
+def _as_predicted(scores: Array, multilabel: bool) -> Array:
+    return scores > 0.5 if multilabel else scores.argmax(axis=1)
+
+
+def _agreement(predicted: Array, labels: Array) -> float:
+    """The share of nodes, or of a node's labels, that are right."""
+    if predicted.ndim == 2:
+        return float(np.mean(predicted == (labels > 0.5)))
+    return float(np.mean(labels[np.arange(len(predicted)), predicted] > 0.5))
+
+
+def _by_leave_one_out(shop: Workshop, targets: Targets, grid: _Grid) -> Setting:
+    """The ridge whose round on labels alone predicts most labels that were left out; the rest by default."""
+    default = grid.defaults()
+    bases = [shop.basis(view, default.restart) for view in default.views]
+    weights = np.zeros(len(targets.labels))
+    weights[targets.labelled] = targets.weights
+    best: tuple[float, float, float] | None = None
+    for ridge in grid.ridges:
+        parts = [LinearPart(basis, weights, targets.labels, ridge) for basis in bases]
+        P = sum(leave_one_out(part, targets.labelled) for part in parts) / len(parts)
+        right = _agreement(_as_predicted(np.asarray(P), targets.multilabel), targets.known)
+        error = float(np.mean((np.asarray(P) - targets.known) ** 2))
+        candidate = (-right, error, ridge)
+        best = candidate if best is None or candidate < best else best
+    assert best is not None
+    return replace(default, ridge=best[2])
+
+
+def refitted(model: CoRidgeModel, inputs: NodeInputs, targets: Targets) -> Array:
+    """The scores of a fit with other labels, its settings, projections and frames being those of `model`."""
+    shop = Workshop.of(model, inputs)
+    total: Array | float = 0.0
+    for member in model.members:
+        how = member.setting
+        *_, latest = shop.trainer(how.views, how.restart, targets).rounds(
+            ridge=how.ridge, balance=how.balance, rounds=how.rounds
+        )
+        total = total + latest.beliefs.astype(np.float64) / len(model.members)
+    return combined(np.asarray(total), targets.multilabel)

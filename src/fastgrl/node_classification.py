@@ -1,0 +1,496 @@
+"""Node classification: a scikit-learn estimator over plain functions.
+
+Reference: Abu-El-Haija, Crespi, Ver Steeg, Galstyan, *Fast Graph Learning with Unique Optimal Solutions*,
+2021, whose model is the design "jkn"; "co-ridge" is described in `co_ridge_fits`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils.validation import check_is_fitted
+
+from fastgrl import estimate, explanations
+from fastgrl.certificates import Certificate
+from fastgrl.checks import Array, integer, shown
+from fastgrl.errors import ArgumentError, ShapeError
+from fastgrl.estimate import Estimate, check_memory
+from fastgrl.explanations import Explanation
+from fastgrl.graph import Graph
+from fastgrl.ids import as_ids
+from fastgrl.inputs import as_graph, ids_of, seed_of, threads_of
+from fastgrl.linear_parts import solve
+from fastgrl.node_fits import calibrated, certified, fit_nodes, predicted_labels, probabilities, thresholds
+from fastgrl.node_growth import grown_inputs, new_ids
+from fastgrl.node_inputs import Known, as_features, known_classes, label_of, labels_of, row_of_labels
+from fastgrl.node_models import NODE_DESIGNS, Fitted, NodeFit, NodeInputs, NodeSettings, is_sparse
+from fastgrl.node_relabelling import relabel_fit
+from fastgrl.node_storage import NodeParts, save_node_parts
+from fastgrl.ordering import canonical_order, reordered
+from fastgrl.parallel import single_threaded_blas, use_threads
+from fastgrl.progress import Progress
+from fastgrl.views import VIEWS
+from fastgrl.walks import finite_number
+
+
+class NodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Predict the classes of nodes from a few labels, in closed form.
+
+    Parameters
+    ----------
+    design: "co-ridge" (the default, most accurate), or the paper's: "jkn" (SVD of the labelled rows),
+        "jkn-text" (SVD of the whole matrix, as its text says), "jkn-as-released" (as its program did it).
+    n_components: directions that are kept (None: 200 for co-ridge; chosen, or 30, for the paper's).
+    select: choose settings on the validation nodes, or by leave-one-out where there are none; False takes
+        the defaults.
+    views, restart, ridge, balance, rounds: of co-ridge: which views ("l", "i", "k"), how near features are
+        gathered from, γ, κ, and rounds of self-training. None is chosen, a value is fixed. With one view and
+        rounds=0 the model is one linear solve. `ridge` also makes a ridge of "jkn-text".
+    hops, window, negative: L, C and λ of the paper's designs, likewise.
+    class_weight: None, "balanced", or a dictionary from classes to weights.
+    random_state: an integer, for the same bits every time; a NumPy generator, or None for fresh randomness.
+    n_jobs: threads (None: all there are); the result does not depend on it.
+    max_memory: refuse a fit that would need more bytes than this.
+
+    >>> digits = fg.load_dataset("digits")
+    >>> y = np.full(digits.graph.num_nodes, -1)
+    >>> y[digits.train] = digits.y[digits.train]
+    >>> nodes = fg.NodeClassifier(select=False).fit(digits.graph, y, features=digits.X)
+    >>> bool((nodes.predict() == digits.y).mean() > 0.9)
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        design: str = "co-ridge",
+        n_components: int | None = None,
+        select: bool = True,
+        views: Any = None,
+        restart: float | None = None,
+        ridge: float | None = None,
+        balance: float | None = None,
+        rounds: int | None = None,
+        hops: int | None = None,
+        window: int | None = None,
+        negative: float | None = None,
+        class_weight: Any = None,
+        random_state: Any = 0,
+        n_jobs: int | None = None,
+        max_memory: int | None = None,
+    ) -> None:
+        self.design = design
+        self.n_components = n_components
+        self.select = select
+        self.views = views
+        self.restart = restart
+        self.ridge = ridge
+        self.balance = balance
+        self.rounds = rounds
+        self.hops = hops
+        self.window = window
+        self.negative = negative
+        self.class_weight = class_weight
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.max_memory = max_memory
+
+    def fit(
+        self,
+        graph: Any,
+        y: Any,
+        *,
+        features: Any = None,
+        validation: Any = None,
+        feature_names: Any = None,
+        class_names: Any = None,
+        progress: Progress | None = None,
+    ) -> NodeClassifier:
+        """Fit to a `Graph` (or anything `as_graph` takes) whose nodes are partly labelled.
+
+        `y` has one entry per node in the order of `graph.node_ids`, −1 (None, NaN, "") where it is unknown;
+        or is a dictionary from ids to labels; or is n×C of 0 and 1 for several labels per node, rows of −1
+        unlabelled. `features` is n×d, sparse or dense, or None. `validation` lists ids that are labelled in
+        `y` and are used to choose settings instead of training, or is a pair (ids, labels). `class_names`
+        are names for the columns of a 2-D `y`, `feature_names` names that `explain` gives features.
+        """
+        graph = as_graph(graph)
+        settings = self._settings(graph)
+        X = as_features(features, graph.num_nodes)
+        known = known_classes(graph, y, validation=validation, class_weight=self.class_weight)
+        known = _named(known, class_names)
+        if self.max_memory is not None:
+            quote = self.cost(graph, features=X, classes=len(known.targets.classes))
+            check_memory(quote, integer("max_memory", self.max_memory, least=1))
+        inputs, known, position = _in_order(graph, X, known)
+        inputs, notices = _told_apart(inputs)
+        with self._threads():
+            fit = fit_nodes(inputs, known.targets, settings, validation=known.validation, progress=progress)
+        names = _feature_names(feature_names, X)
+        fit = _with_notices(fit, (*known.notices, *notices))
+        self._keep(
+            NodeParts(self.get_params(), inputs, known.targets, fit, known.validation, names), position
+        )
+        return self
+
+    def _keep(self, parts: NodeParts, position: Array | None) -> None:
+        for name in ("graph_", "certificate_", "relabelled_", "_linear", "_difference"):
+            self.__dict__.pop(name, None)
+        self._parts, self._position = parts, position
+        fitted = parts.fit.fitted
+        self.classes_, self.multilabel_ = parts.targets.classes, parts.targets.multilabel
+        self.chosen_ = {"design": self.design, **fitted.chosen}
+        self.validation_, self.near_best_ = dict(fitted.validation), list(fitted.near_best)
+        self.seconds_, self.notices_ = dict(fitted.seconds), list(fitted.notices)
+        self.n_features_in_ = 0 if parts.inputs.features is None else parts.inputs.features.shape[1]
+
+    def _settings(self, graph: Graph) -> NodeSettings:
+        if self.design not in NODE_DESIGNS:
+            near = difflib.get_close_matches(str(self.design), NODE_DESIGNS, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ArgumentError(
+                f"design must be one of {', '.join(NODE_DESIGNS)}, got {shown(self.design)}{hint}"
+            )
+        if not isinstance(self.select, bool | np.bool_):
+            raise ArgumentError(f"select must be True or False, got {shown(self.select)}")
+        if graph.num_nodes < 2:
+            raise ArgumentError(f"{graph!r} has no two nodes to tell apart")
+        threads_of(self.n_jobs)
+        self._refuse_others()
+        return NodeSettings(
+            design=self.design,
+            rank=_count("n_components", self.n_components, 1),
+            select=bool(self.select),
+            views=_views(self.views),
+            restart=_number("restart", self.restart, above=0.0, most=1.0),
+            ridge=_number("ridge", self.ridge, above=0.0),
+            balance=_number("balance", self.balance),
+            rounds=_count("rounds", self.rounds, 0),
+            hops=_count("hops", self.hops, 0),
+            window=_count("window", self.window, 1),
+            negative=_number("negative", self.negative),
+            seed=seed_of(self.random_state),
+        )
+
+    def _refuse_others(self) -> None:
+        """Settings that the design would silently ignore."""
+        own = _CO_RIDGE if self.design == "co-ridge" else _JKN
+        own = own | {"ridge"} if self.design == "jkn-text" else own
+        for name in sorted((_CO_RIDGE | _JKN) - own):
+            if getattr(self, name) is not None:
+                raise ArgumentError(f"{name} is not a setting of {self.design}; leave it out")
+
+    def cost(self, graph: Graph, features: Any = None, classes: int = 2) -> Estimate:
+        """What `fit` would cost."""
+        X = as_features(features, graph.num_nodes)
+        shape = None if X is None else (X.shape[1], int(X.nnz) if is_sparse(X) else None)
+        return estimate.estimate_nodes(
+            graph,
+            features=shape,
+            classes=classes,
+            design=self.design,
+            rank=self.n_components,
+            select=bool(self.select),
+        )
+
+    @contextmanager
+    def _threads(self) -> Iterator[None]:
+        with use_threads(threads_of(self.n_jobs)), single_threaded_blas():
+            yield
+
+    @property
+    def node_ids_(self) -> Array:
+        """The ids of the nodes, in the order of the graph that was fitted: the rows of predictions."""
+        check_is_fitted(self)
+        return self._in_given_order(self._parts.inputs.graph.node_ids)
+
+    @functools.cached_property
+    def graph_(self) -> Graph:
+        """The graph that was fitted."""
+        check_is_fitted(self)
+        graph = self._parts.inputs.graph
+        return graph if self._position is None else reordered(graph, self._position)
+
+    @functools.cached_property
+    def certificate_(self) -> Certificate | None:
+        """How good the projection of features is, measured when first asked for; None if none was made."""
+        check_is_fitted(self)
+        with self._threads():
+            return certified(self._parts.inputs, self._parts.fit.fitted.model)
+
+    def _in_given_order(self, rows: Array) -> Array:
+        return rows if self._position is None else rows[self._position]
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "_parts" in self.__dict__
+
+    def decision_function(self, nodes: Any = None, *, edges: Any = None, features: Any = None) -> Array:
+        """m×C scores; the largest of a row is predicted (several labels: those above the label's limit)."""
+        check_is_fitted(self)
+        fitted, inputs = self._parts.fit.fitted, self._parts.inputs
+        if edges is None and features is None:
+            if nodes is None:
+                return np.array(self._in_given_order(fitted.scores))
+            return np.asarray(fitted.scores[inputs.graph.index_of(ids_of(nodes, "nodes"))])
+        with self._threads():
+            grown = grown_inputs(inputs, fitted.model, edges, features)
+            scores = fitted.model.scores(grown.inputs)
+        wanted = grown.new_ids if nodes is None else ids_of(nodes, "nodes")
+        return np.asarray(scores[grown.inputs.graph.index_of(wanted)] if len(wanted) else scores[:0])
+
+    def predict(self, nodes: Any = None, *, edges: Any = None, features: Any = None) -> Array:
+        """The classes of nodes (ids; None: of all in the order of the graph). Several labels: m×C of 0 and 1.
+
+        Nodes that the model has not seen come with `edges` (pairs of ids) and, if it was fitted with
+        features, `features`: a dictionary from their ids to rows, or rows in the order of `new_nodes`.
+        Without `nodes` the new ones are answered for. The model stays as it is.
+        """
+        scores = self.decision_function(nodes, edges=edges, features=features)
+        if self.multilabel_:
+            return predicted_labels(scores, self._limits).astype(np.int64)
+        return np.asarray(self.classes_[scores.argmax(axis=1)])
+
+    def predict_proba(self, nodes: Any = None, *, edges: Any = None, features: Any = None) -> Array:
+        """m×C probabilities, calibrated by a temperature on what labelled nodes score without their label."""
+        scores = self.decision_function(nodes, edges=edges, features=features)
+        return probabilities(scores, self.temperature_, limits=self._limits)
+
+    def score(self, nodes: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of nodes (ids; None: all) whose class is predicted as `y` has it; several labels: all."""
+        predicted = self.predict(nodes)
+        if self.multilabel_:
+            return float(accuracy_score(y, predicted, sample_weight=sample_weight))
+        truth = labels_of(y)
+        if len(truth) != len(predicted):
+            raise ShapeError(f"y has {len(truth)} labels for {len(predicted)} nodes")
+        right = [one == other for one, other in zip(predicted.tolist(), truth, strict=True)]
+        return float(np.average(right, weights=sample_weight))
+
+    def new_nodes(self, edges: Any, features: Any = None) -> Array:
+        """The ids that `predict(edges=edges)` answers for, in its order."""
+        check_is_fitted(self)
+        return new_ids(self._parts.inputs.graph, edges, features)
+
+    def explain(self, node: Any, *, label: Any = None, top: int = 10) -> Explanation:
+        """Why a node scores as it does for a class (None: the predicted one), as contributions that add up.
+
+        By hop and feature, and by labelled node. Exact where the model is one linear solve; of the full
+        co-ridge the last solves are explained, and `difference` is the share of nodes they predict otherwise.
+        """
+        check_is_fitted(self)
+        inputs, targets, fitted = self._parts.inputs, self._parts.targets, self._parts.fit.fitted
+        number = int(inputs.graph.index_of([node])[0])
+        with self._threads():
+            parts, solutions = self._linear
+            own = probabilities(fitted.scores[[number]], self.temperature_, limits=self._limits)[0]
+            return explanations.explain(
+                parts,
+                number,
+                inputs=inputs,
+                targets=targets,
+                column=None if label is None else self._class_number(label),
+                top=top,
+                feature_names=self._parts.feature_names,
+                own=own,
+                exact=fitted.model.exact,
+                difference=0.0 if fitted.model.exact else self._difference,
+                solutions=solutions,
+            )
+
+    @functools.cached_property
+    def _linear(self) -> tuple[Any, Any]:
+        parts = self._parts.fit.fitted.model.parts(self._parts.inputs)
+        return parts, [solve(part) for part in parts]
+
+    @functools.cached_property
+    def _difference(self) -> float:
+        """The share of nodes that the mean of the linear parts predicts otherwise than the model."""
+        parts, solutions = self._linear
+        linear = explanations.linear_scores(parts, solutions=solutions)
+        own = predicted_labels(self._parts.fit.fitted.scores, self._limits)
+        return float((predicted_labels(linear, self._limits) != own).any(axis=1).mean())
+
+    @property
+    def loo_accuracy_(self) -> float | None:
+        """The share of labelled nodes (of labels, if several) that are predicted without their own label.
+
+        Exact where the model is one linear solve; for others groups of labels are hidden in turns.
+        """
+        return self._calibrated().loo_accuracy
+
+    @property
+    def temperature_(self) -> float:
+        """What scores are divided by to make probabilities."""
+        return float(self._calibrated().temperature or 1.0)
+
+    def _calibrated(self) -> NodeFit:
+        """The fit with its temperature; where finding it takes fits of its own, when it is first needed."""
+        check_is_fitted(self)
+        parts = self._parts
+        if parts.fit.temperature is None:
+            with self._threads():
+                fit = calibrated(parts.fit.fitted, parts.inputs, parts.targets, validation=parts.validation)
+            self._parts = replace(parts, fit=fit)
+        return self._parts.fit
+
+    @property
+    def _limits(self) -> Array | None:
+        if not self.multilabel_:
+            return None
+        return thresholds(self._calibrated().fitted.loo_scores, self._parts.targets)
+
+    def _class_number(self, label: Any) -> int:
+        found = [number for number, name in enumerate(self.classes_.tolist()) if name == label]
+        if not found:
+            near = difflib.get_close_matches(str(label), [str(name) for name in self.classes_], 1)
+            hint = f"; did you mean {shown(near[0])}?" if near else ""
+            raise ArgumentError(f"{shown(label)} is not a class of this model{hint}")
+        return found[0]
+
+    def relabel(self, changes: Mapping[Any, Any], *, measure: bool = True) -> NodeClassifier:
+        """Change, add or take away labels of nodes without a refit: {id: label}, −1 or None to take away.
+
+        Equal to a refit with the same settings where the model is one linear solve on a basis of all nodes.
+        For others the last solves are updated; `measure` then refits besides, and `relabelled_` tells the
+        share of nodes that the refit predicts otherwise. Settings, temperature and `loo_accuracy_` of the
+        exact kind are renewed.
+        """
+        check_is_fitted(self)
+        if not isinstance(changes, Mapping):
+            raise ArgumentError(f"changes must be a dictionary from ids to labels, got {shown(changes)}")
+        parts = self._parts
+        rows = {
+            int(parts.inputs.graph.index_of([node])[0]): self._target_row(label)
+            for node, label in changes.items()
+        }
+        with self._threads():
+            done = relabel_fit(
+                parts.fit,
+                parts.inputs,
+                parts.targets,
+                rows,
+                linear=self._linear,
+                settings=self._chosen_settings(),
+                class_weight=parts.parameters["class_weight"],
+                measure=measure,
+            )
+        self._keep(replace(parts, fit=done.fit, targets=done.targets), self._position)
+        self.__dict__["_linear"] = done.linear
+        self.relabelled_ = {"exact": done.exact, "difference": done.difference, "changes": len(rows)}
+        return self
+
+    def _chosen_settings(self) -> NodeSettings:
+        chosen = {name: value for name, value in self.chosen_.items() if name in _JKN | {"rank", "ridge"}}
+        return replace(self._settings(self._parts.inputs.graph), **chosen)
+
+    def _target_row(self, label: Any) -> Array | None:
+        if self.multilabel_:
+            return row_of_labels(label, len(self.classes_))
+        if label_of(label) is None:
+            return None
+        row = np.zeros(len(self.classes_))
+        row[self._class_number(label)] = 1.0
+        return row
+
+    def save(self, folder: Any, *, force: bool = False) -> None:
+        """Write the model to a folder; `fg.load` reads it."""
+        self._calibrated()
+        save_node_parts(self._parts, folder, force=force, position=self._position)
+
+
+_CO_RIDGE = {"views", "restart", "ridge", "balance", "rounds"}
+_JKN = {"hops", "window", "negative"}
+
+
+def node_classifier_of(parts: NodeParts, position: Array | None = None) -> NodeClassifier:
+    """The estimator that a model folder tells of."""
+    nodes = NodeClassifier(**parts.parameters)
+    nodes._keep(parts, position)
+    return nodes
+
+
+def _in_order(graph: Graph, X: Any, known: Known) -> tuple[NodeInputs, Known, Array | None]:
+    """Nodes numbered by their ids, so that their order in the caller's files changes nothing."""
+    order = canonical_order(graph.node_ids)
+    if order is None:
+        return NodeInputs(graph, X), known, None
+    position = np.argsort(order)
+    targets, validation = known.targets, known.validation
+    labelled = position[targets.labelled]
+    sorting = np.argsort(labelled)
+    moved = replace(
+        targets,
+        labels=targets.labels[order],
+        labelled=labelled[sorting],
+        weights=targets.weights[sorting],
+    )
+    if validation is not None:
+        validation = replace(validation, nodes=position[validation.nodes])
+    inputs = NodeInputs(reordered(graph, order), None if X is None else X[order])
+    return inputs, replace(known, targets=moved, validation=validation), position
+
+
+def _named(known: Known, names: Any) -> Known:
+    if names is None:
+        return known
+    given = as_ids(names, "class_names")
+    if not known.targets.multilabel or len(given) != len(known.targets.classes):
+        columns = f"{len(known.targets.classes)} columns" if known.targets.multilabel else "one dimension"
+        raise ArgumentError(
+            f"class_names name the columns of a 2-D y: {len(given)} names, but y has {columns}"
+        )
+    return replace(known, targets=replace(known.targets, classes=given))
+
+
+def _feature_names(names: Any, X: Any) -> tuple[str, ...] | None:
+    given = None if names is None else tuple(map(str, names))
+    columns = 0 if X is None else X.shape[1]
+    if given is not None and len(given) != columns:
+        raise ArgumentError(f"there are {len(given)} feature_names for {columns} columns of features")
+    return given
+
+
+def _told_apart(inputs: NodeInputs) -> tuple[NodeInputs, tuple[str, ...]]:
+    """Without features that say nothing."""
+    X = inputs.features
+    if X is None or (X.shape[1] and (X.data if is_sparse(X) else X).any()):
+        return inputs, ()
+    what = "there are no columns of features" if not X.shape[1] else "all features are zero"
+    return NodeInputs(inputs.graph), (f"{what}: the graph alone is used",)
+
+
+def _with_notices(fit: NodeFit, notices: tuple[str, ...]) -> NodeFit:
+    fitted: Fitted = fit.fitted
+    return replace(fit, fitted=replace(fitted, notices=(*notices, *fitted.notices)))
+
+
+def _count(name: str, value: Any, least: int) -> int | None:
+    return None if value is None else integer(name, value, least=least)
+
+
+def _number(name: str, value: Any, *, above: float | None = None, most: float = np.inf) -> float | None:
+    if value is None:
+        return None
+    number = finite_number(name, value, least=0.0)
+    if (above is not None and number <= above) or number > most:
+        limit = f" and at most {most:g}" if np.isfinite(most) else ""
+        raise ArgumentError(f"{name} must be above {above or 0:g}{limit}, got {shown(value)}")
+    return number
+
+
+def _views(views: Any) -> tuple[str, ...] | None:
+    if views is None:
+        return None
+    chosen = (views,) if isinstance(views, str) or not np.iterable(views) else tuple(views)
+    strange = [view for view in chosen if view not in VIEWS]
+    if not chosen or strange or len(set(chosen)) < len(chosen):
+        raise ArgumentError(f"views are some of {', '.join(VIEWS)}, each once; got {shown(views)}")
+    return chosen

@@ -1,0 +1,315 @@
+"""What fitting a node classifier costs, by formula; the constants are those of the fits, and a test says so.
+
+n is the number of nodes, d the columns of the features, k the rank, C the number of classes. A *block* is
+n×k: co-ridge holds one for each view and restart it tries, and four more (B, aB, H and ÂH) while one is made.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from fastgrl.checks import integer, shown
+from fastgrl.costs import (
+    DENSE_RATE,
+    ORTHONORMAL_BLOCKS,
+    ROUNDS,
+    SINGLE_COLUMNS,
+    SPARSE_RATE,
+    Factorisation,
+)
+from fastgrl.errors import ArgumentError
+
+NODE_RANKS = {"co-ridge": 200, "jkn": 30, "jkn-text": 30, "jkn-as-released": 30}
+
+# co-ridge: steps of a filter, up to how many columns the projection is exact, rounds of the functional SVD
+# beyond, how many bytes of coordinates stay, below how many nodes there is a third view; the grid.
+FILTER_STEPS, EXACT_COLUMNS, PROJECTION_ROUNDS, KEPT_BYTES, FEW_NODES = 25, 600, 3, 1 << 29, 10_000
+RESTARTS, RUNS, SELF_TRAINING, BELIEF_STEPS, AVERAGED = 2, 8, 5, 6, 5
+# jkn: the rank of its walks, dimensions that the PCA of features leaves, and the bytes of a panel.
+WALK_RANK, DIMENSIONS, PANEL_BYTES, HOPS = 32, 1064, 32 << 20, 6
+MANY_LABELS, SWEEP_COLUMNS = 1000, 1500
+
+# Bytes per stored entry of the adjacency matrix in float64 and of a normalised one, and while that is made.
+ADJACENCY_ENTRY, OPERATOR_ENTRY, MAKING_ENTRY = 16, 12, 42
+# Bytes per stored entry of sparse features: one view, while it is made, its transpose beside it.
+VIEW_ENTRY, MAKING_VIEW_ENTRY, TRANSPOSED_ENTRY = 5, 24, 13
+# What the allocator and the libraries hold beyond the arrays; numbers changed in place per second.
+SLACK, SCRATCH_BYTES, CHANGE_RATE = 1.08, 32 << 20, 1e9
+
+_F32, _F64 = 4, 8
+
+
+@dataclass(frozen=True)
+class NodeEstimate:
+    """What fitting a node classifier costs; every figure follows from the fields.
+
+    `columns` is 0 without features, and `entries` None where they are dense. `views` are those of co-ridge.
+    """
+
+    num_nodes: int
+    num_stored: int
+    rank: int
+    columns: int
+    entries: int | None
+    classes: int
+    labelled: int
+    design: str = "co-ridge"
+    select: bool = True
+    validation: bool = True
+    views: int = 2
+    weighted: bool = False
+    directed: bool = False
+
+    @property
+    def graph_bytes(self) -> int:
+        """Row pointers, columns and weights, ids and degrees."""
+        stored = self.num_stored * (4 + _F64 * self.weighted)
+        return 3 * _F64 * self.num_nodes + _F64 + stored
+
+    @property
+    def features_bytes(self) -> int:
+        """Features in float32, and 0/1 labels."""
+        n = self.num_nodes
+        cells = _F32 * n * self.columns if self.entries is None else 2 * _F32 * self.entries + _F32 * n
+        return cells + _F64 * n * self.classes
+
+    @property
+    def work_bytes(self) -> int:
+        """What a fit holds at its peak beside the graph and the features, the answer included."""
+        return int(SLACK * (_co_ridge_bytes(self) if self.design == "co-ridge" else _jkn_bytes(self)))
+
+    @property
+    def peak_bytes(self) -> int:
+        """The graph, the features and the work, and what linear algebra libraries take for theirs."""
+        scratch = min(SCRATCH_BYTES, self.work_bytes)
+        return self.graph_bytes + self.features_bytes + self.work_bytes + scratch
+
+    @property
+    def fits(self) -> int:
+        """Settings that are fitted: more than one if they are chosen on validation nodes."""
+        return RESTARTS * RUNS * self._view_sets if self._sweeps else 1
+
+    @property
+    def passes(self) -> int:
+        """Times that the graph is read from end to end."""
+        if self.design != "co-ridge":
+            return 2 * HOPS * (ROUNDS["krylov"] + 1) + walks_of(self).passes
+        beliefs = BELIEF_STEPS * SELF_TRAINING * self.fits
+        return FILTER_STEPS * (self._blocks_made + self._projection_products) + beliefs
+
+    def seconds(self, threads: int) -> float:
+        """Rough time on so many threads; expect it to be off by a factor of two or three."""
+        return (_co_ridge_seconds(self) if self.design == "co-ridge" else _jkn_seconds(self)) / threads
+
+    def as_dict(self, *, threads: int) -> dict[str, Any]:
+        """The fields and the figures, for programs."""
+        figures = ("graph_bytes", "features_bytes", "work_bytes", "peak_bytes", "fits", "passes")
+        computed = {name: getattr(self, name) for name in figures}
+        return dataclasses.asdict(self) | computed | {"seconds": round(self.seconds(threads), 3)}
+
+    def replaced(self, *, rank: int) -> NodeEstimate:
+        """The same fit with another rank."""
+        return dataclasses.replace(self, rank=rank)
+
+    @property
+    def _entries(self) -> int:
+        """Of the graph in both directions, with self loops."""
+        return self.num_stored * (1 + self.directed) + self.num_nodes
+
+    @property
+    def _width(self) -> int:
+        """Columns of what is projected: features, or both halves of the walk vectors."""
+        return self.columns or 2 * min(WALK_RANK, self.num_nodes)
+
+    @property
+    def _kept(self) -> int:
+        """Columns of a block: no more than there are."""
+        return min(self.rank, self._width)
+
+    @property
+    def _sweeps(self) -> bool:
+        return self.select and self.validation
+
+    @property
+    def _view_sets(self) -> int:
+        return max(1, self.views)
+
+    @property
+    def _blocks_made(self) -> int:
+        return self.views * (RESTARTS if self._sweeps else 1)
+
+    @property
+    def _projection_products(self) -> int:
+        """Filters of a whole block of columns to find the projections."""
+        if self._width <= self.rank:
+            return 0
+        exact = self._width <= EXACT_COLUMNS
+        return self.views * (1 if exact else 2 * (PROJECTION_ROUNDS + 1))
+
+
+def estimate_nodes(
+    graph: Any,
+    *,
+    features: tuple[int, int | None] | None = None,
+    classes: int = 2,
+    labelled: int | None = None,
+    design: str = "co-ridge",
+    rank: int | None = None,
+    select: bool = True,
+    validation: bool = True,
+    views: int | None = None,
+) -> NodeEstimate:
+    """Cost of `NodeClassifier(design=…).fit(graph, …)`; of `graph` only the counts are looked at.
+
+    `features` has the number of columns, and of stored entries or None for dense ones, in float32. With
+    `validation` nodes a selection tries all settings; `views` is how many co-ridge has, if not all.
+
+    >>> from fastgrl.estimate import estimate_nodes
+    >>> estimate_nodes(fg.Graph.from_edges([(0, 1), (1, 2)]), features=(128, None), classes=3).fits
+    48
+    """
+    n, d, entries = graph.num_nodes, *(features or (0, None))
+    usual = 1 if features is None else 2 + (n < FEW_NODES)
+    return NodeEstimate(
+        num_nodes=n,
+        num_stored=len(graph.indices),
+        rank=usual_rank(design, rank, NODE_RANKS),
+        columns=integer("features", d, least=0),
+        entries=None if entries is None else integer("features", entries, least=0),
+        classes=integer("classes", classes, least=1),
+        labelled=n if labelled is None else integer("labelled", labelled, least=0),
+        design=design,
+        select=select,
+        validation=validation,
+        views=usual if views is None else integer("views", views, least=1),
+        weighted=graph.weights is not None,
+        directed=graph.directed,
+    )
+
+
+def usual_rank(design: str, rank: int | None, known: dict[str, int]) -> int:
+    """`rank`, or where it is None what `known` has for the design."""
+    if design not in known:
+        names = ", ".join(f'"{name}"' for name in known)
+        raise ArgumentError(f"design must be one of {names}, got {shown(design)}")
+    return known[design] if rank is None else integer("rank", rank, least=1)
+
+
+def walks_of(cost: NodeEstimate) -> Factorisation:
+    """The factorisation of walks behind structural features."""
+    rank = min(WALK_RANK, cost.num_nodes)
+    block = max(8, -(-rank // 2))
+    return Factorisation(cost.num_nodes, rank, "krylov", ROUNDS["krylov"], block, _F32)
+
+
+def _co_ridge_bytes(cost: NodeEstimate) -> float:
+    n, k, V = cost.num_nodes, cost._kept, cost.views
+    block, F = _F32 * n * k, _view_bytes(cost)
+    A = ADJACENCY_ENTRY * cost._entries
+    operators = A + (2 + (V > 2)) * OPERATOR_ENTRY * cost._entries
+    rounds = AVERAGED * n * (2 * _F32 * cost.classes + _F64)
+    walks = 0.0 if cost.columns else n * cost._width * (_F32 + _F64)
+    held, beside = _coordinates_held(cost, block)
+    phases = [
+        0.0 if cost.columns else walks_of(cost).work_bytes - walks,
+        held * block + 4 * block + operators + rounds,
+        held * block + _projection_bytes(cost, F) + operators + rounds * cost._sweeps,
+        # Leave-one-out has the features of one view while it makes those of the next.
+        beside * block + operators + rounds + (3 if V > 1 else 2) * F + _making_bytes(cost),
+        V * (block + F) * (cost.select and not cost.validation) + operators + F,
+        block + A + MAKING_ENTRY * cost._entries,
+        beside * block + operators + rounds + 6 * _F64 * n * cost.classes,
+        _similar_bytes(cost) + operators,
+    ]
+    return walks + _transposes(cost) + max(phases)
+
+
+def _coordinates_held(cost: NodeEstimate, block: int) -> tuple[int, int]:
+    """The most blocks there are while another is made, and the most there are at all."""
+    held, most, before = 0, 0, 0
+    for _ in range(RESTARTS if cost._sweeps else 1):
+        for made in range(cost.views):
+            held = made if held * block > KEPT_BYTES else held
+            before, held = max(before, held), held + 1
+            most = max(most, held)
+    return before, most
+
+
+def _view_bytes(cost: NodeEstimate) -> float:
+    if cost.entries is None:
+        return _F32 * cost.num_nodes * cost._width
+    return VIEW_ENTRY * cost.entries
+
+
+def _making_bytes(cost: NodeEstimate) -> float:
+    return 0.0 if cost.entries is None else MAKING_VIEW_ENTRY * cost.entries
+
+
+def _transposes(cost: NodeEstimate) -> float:
+    wide = cost.entries is not None and cost._width > max(cost.rank, EXACT_COLUMNS)
+    return cost.views * TRANSPOSED_ENTRY * (cost.entries or 0) if wide else 0.0
+
+
+def _projection_bytes(cost: NodeEstimate, F: float) -> float:
+    """F, and for an exact projection aF, H and ÂH of all columns; beyond, the bases of the functional SVD."""
+    n, d, k = cost.num_nodes, cost._width, cost._kept
+    if d <= cost.rank:
+        return 2 * F + _making_bytes(cost)
+    if d <= EXACT_COLUMNS:
+        return F + 4 * _F32 * n * d - (F if cost.entries is None else 0)
+    b = max(8, -(-k // 2))
+    left = (PROJECTION_ROUNDS + 1) * b + SINGLE_COLUMNS + max(ORTHONORMAL_BLOCKS * b, 2 * k)
+    right = (PROJECTION_ROUNDS + 2) * b
+    return F + max(_making_bytes(cost), _F32 * (n * left + d * right))
+
+
+def _similar_bytes(cost: NodeEstimate) -> float:
+    """Cosines of a thousand nodes with all others, twice, where a view has the edges of similar nodes."""
+    return 2 * 1024 * _F32 * cost.num_nodes if cost.views > 2 else 0.0
+
+
+def _jkn_bytes(cost: NodeEstimate) -> float:
+    n, r = cost.num_nodes, 2 * min(WALK_RANK, cost.num_nodes)
+    wide = _F64 * n * cost.columns if cost.entries is None else 2 * _F64 * cost.entries
+    operator = ADJACENCY_ENTRY * cost._entries
+    walk, structure = 2 * _F32 * n * r, _F64 * n * r
+    panels = 5 * max(PANEL_BYTES, 16 * _F64 * n)
+    # [X, L, R, 1] in one piece is made at the end, of pieces that are there as well.
+    cells = _F64 * n * (cost.columns + r) if cost.entries is None else 2 * _F64 * (cost.entries + n * r)
+    many = cost.select and (cost.design == "jkn-text" or cost.labelled > MANY_LABELS)
+    text = Factorisation(n, cost.rank, "krylov", ROUNDS["krylov"], max(8, -(-cost.rank // 2)), _F64)
+    phases = [
+        walks_of(cost).work_bytes,
+        walk + structure + max(panels, text.work_bytes if cost.design == "jkn-text" else 0),
+        walk + structure + _F64 * SWEEP_COLUMNS * n * many,
+        walk + 2 * structure + operator + 2 * cells,
+        _reduction_bytes(cost),
+    ]
+    return wide + operator + max(phases)
+
+
+def _reduction_bytes(cost: NodeEstimate) -> float:
+    """The PCA of wide features: their Gram matrix, and all rows in the directions that are kept."""
+    d, n = cost.columns, cost.num_nodes
+    if min(n, d + 2 * WALK_RANK) <= DIMENSIONS:
+        return 0.0
+    return _F64 * (2 * min(n, d, 4096) ** 2 + min(DIMENSIONS, d) * (n + 2 * d))
+
+
+def _co_ridge_seconds(cost: NodeEstimate) -> float:
+    n, k, C = cost.num_nodes, cost._kept, cost.classes
+    columns = cost._blocks_made * k + cost._projection_products * min(cost._width, EXACT_COLUMNS)
+    smoothing = FILTER_STEPS * columns * (cost._entries / SPARSE_RATE + 2 * n / CHANGE_RATE)
+    solves = cost.fits * SELF_TRAINING * cost.views
+    ridges = n * (k * (k + C) / DENSE_RATE + 8 * C / CHANGE_RATE)
+    beliefs = BELIEF_STEPS * C * cost._entries / SPARSE_RATE
+    return smoothing + solves * (ridges + beliefs)
+
+
+def _jkn_seconds(cost: NodeEstimate) -> float:
+    columns = 2 * (ROUNDS["krylov"] + 1) * cost.rank / 2 + cost.columns * cost.select
+    hops = HOPS * columns * (cost._entries + cost.num_nodes * cost._width) / SPARSE_RATE
+    pairs = 12 if cost.select else 1
+    return hops * (2 if cost.select else 1) + pairs * walks_of(cost).seconds(cost.num_stored)

@@ -1,0 +1,101 @@
+"""Closed-form features of nodes, for any scikit-learn pipeline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from fastgrl.checks import Array, integer, shown
+from fastgrl.co_ridge import STRUCTURE_WALK
+from fastgrl.errors import ArgumentError
+from fastgrl.graph import Graph
+from fastgrl.ids import as_ids
+from fastgrl.inputs import as_graph, seed_of
+from fastgrl.jkn_features import structure_factors, structure_of
+from fastgrl.node_inputs import as_features
+from fastgrl.node_models import NodeInputs
+from fastgrl.parallel import single_threaded_blas
+from fastgrl.view_bases import DEFAULT_RANK, Surroundings, projection_of
+from fastgrl.views import FeatureMap
+from fastgrl.walks import finite_number
+
+
+class NodeFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Map node ids to features of the nodes' surroundings: what co-ridge regresses on.
+
+    `graph` and `features` (n×d in the order of its nodes; None: the graph alone) belong to the transformer,
+    so that rows of a table, ids that is, can be split by `GridSearchCV` and the like. `view` is "l" or "i",
+    `restart` says how near features are gathered from.
+
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.pipeline import make_pipeline
+    >>> digits = fg.load_dataset("digits")
+    >>> model = make_pipeline(fg.NodeFeatures(digits.graph, features=digits.X), LogisticRegression())
+    >>> ids = digits.graph.node_ids
+    >>> model.fit(ids[digits.train], digits.y[digits.train]).predict(ids[digits.test]).shape
+    (1097,)
+    """
+
+    def __init__(
+        self,
+        graph: Any = None,
+        *,
+        features: Any = None,
+        n_components: int | None = None,
+        restart: float = 0.15,
+        view: str = "l",
+        random_state: Any = 0,
+    ) -> None:
+        self.graph = graph
+        self.features = features
+        self.n_components = n_components
+        self.restart = restart
+        self.view = view
+        self.random_state = random_state
+
+    def fit(self, nodes: Any = None, y: Any = None) -> NodeFeatures:
+        """Compute the features of all nodes of the graph; which ids are given, and `y`, changes nothing."""
+        del nodes, y
+        if self.graph is None:
+            raise ArgumentError("NodeFeatures needs a graph: NodeFeatures(graph, features=X)")
+        if self.view not in ("l", "i"):
+            raise ArgumentError(f'view must be "l" or "i", got {shown(self.view)}')
+        graph = as_graph(self.graph)
+        restart = finite_number("restart", self.restart, least=0.0)
+        if not 0 < restart <= 1:
+            raise ArgumentError(f"restart must be above 0 and at most 1, got {shown(self.restart)}")
+        rank = (
+            DEFAULT_RANK if self.n_components is None else integer("n_components", self.n_components, least=1)
+        )
+        seed = seed_of(self.random_state)
+        with single_threaded_blas():
+            around, view = _surroundings(graph, as_features(self.features, graph.num_nodes), self.view, seed)
+            V = projection_of(around, view, rank=rank, seed=seed)
+            found = around.coordinates(view, around.projected(view, V), restart=restart)
+        self.graph_, self.embedding_ = graph, found.Z
+        return self
+
+    def transform(self, nodes: Any) -> Array:
+        """m×k features of the nodes with the given ids."""
+        check_is_fitted(self)
+        column = np.asarray(nodes)
+        ids = column[:, 0] if column.ndim == 2 and column.shape[1] == 1 else nodes
+        return np.asarray(self.embedding_[self.graph_.index_of(as_ids(ids, "nodes"))])
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Names for data frames."""
+        del input_features
+        check_is_fitted(self)
+        names = [f"nodefeatures{number}" for number in range(self.embedding_.shape[1])]
+        return np.array(names, dtype=object)
+
+
+def _surroundings(graph: Graph, X: Any, view: str, seed: int) -> tuple[Surroundings, str]:
+    inputs = NodeInputs(graph, X)
+    if X is None:
+        walk = structure_factors(graph, "jkn", seed=seed, **STRUCTURE_WALK).svd
+        inputs, view = NodeInputs(graph, None, structure_of(walk)), "s"
+    return Surroundings(inputs, FeatureMap.of(inputs)), view

@@ -1,0 +1,77 @@
+"""Weighted ridge regression with an unpenalised bias, in closed form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.linalg import lapack
+
+from fastgrl.checks import Array
+from fastgrl.linalg import map_chunks, sum_over_chunks
+
+
+@dataclass(frozen=True, eq=False)
+class RidgeFit:
+    """P = (Z − 1μ')W + 1q' for coefficients W (k×C), mean μ (k) and bias q (C), in float64."""
+
+    coefficients: Array
+    mean: Array
+    bias: Array
+
+    def scores(self, Z: Array) -> Array:
+        """P, n×C, in the type of Z."""
+        W = self.coefficients.astype(Z.dtype)
+        constant = (self.bias - self.mean @ self.coefficients).astype(Z.dtype)
+        out = np.empty((len(Z), W.shape[1]), Z.dtype)
+
+        def rows(begin: int, end: int) -> None:
+            np.matmul(Z[begin:end], W, out=out[begin:end])
+            out[begin:end] += constant
+
+        map_chunks(rows, len(Z), Z.size * W.shape[1])
+        return out
+
+
+def weighted_ridge(Z: Array, weights: Array, Q: Array, *, ridge: float) -> RidgeFit:
+    """W = (Z'diag(w)Z − μμ' + γI)⁻¹(Z'diag(w)Q − μq'), with μ = Z'w, q = Q'w and w made to sum to 1.
+
+    Nodes of weight 0 play no part. Products of chunks are in the type of Z, their sums in float64.
+
+    >>> solution = weighted_ridge(np.array([[0.0], [1.0]]), np.ones(2), np.array([[0.0], [1.0]]), ridge=0.0)
+    >>> solution.scores(np.array([[3.0]]))
+    array([[3.]])
+    """
+    used = np.flatnonzero(weights)
+    if len(used) < len(weights):
+        Z, weights, Q = Z[used], weights[used], Q[used]
+    w = (weights / weights.sum()).astype(np.float64)
+    moments = _moments(Z, w, Q)
+    k = Z.shape[1]
+    gram, mean, cross = moments[:, :k], moments[:, k], moments[:, k + 1 :]
+    bias = w @ Q
+    matrix = gram - np.outer(mean, mean)
+    matrix[np.diag_indices(k)] += ridge
+    return RidgeFit(_solve(matrix, cross - np.outer(mean, bias)), mean, bias)
+
+
+def _moments(Z: Array, w: Array, Q: Array) -> Any:
+    """[Z'diag(w)Z, Z'w, Z'diag(w)Q], k×(k+1+C)."""
+    root = np.sqrt(w).astype(Z.dtype)[:, None]
+
+    def term(begin: int, end: int) -> Array:
+        r = root[begin:end]
+        z = Z[begin:end] * r
+        right = np.concatenate([r, Q[begin:end] * r], axis=1, dtype=Z.dtype)
+        return np.concatenate([z.T @ z, z.T @ right], axis=1).astype(np.float64)
+
+    return sum_over_chunks(term, len(Z), Z.size * (Z.shape[1] // 2 + Q.shape[1]))
+
+
+def _solve(matrix: Array, right: Array) -> Array:
+    """Cholesky, and least squares where rounding has left the matrix without a positive eigenvalue."""
+    _, solved, failed = lapack.dposv(matrix, right, lower=1)
+    if failed:
+        return np.asarray(np.linalg.lstsq(matrix, right, rcond=None)[0])
+    return np.asarray(solved)
