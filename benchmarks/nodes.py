@@ -33,11 +33,10 @@ from common import Neighbours, Timing, header, race
 
 import fastgrl as fg
 from fastgrl.baselines import gcn
-from fastgrl.co_ridge_fits import BALANCES, RESTARTS, RIDGES, ROUNDS
+from fastgrl.co_ridge_grids import RESTARTS, ROUNDS, recipe_for
 from fastgrl.metrics import accuracy
 from fastgrl.node_evaluation import known_only
 from fastgrl.parallel import available_cpus
-from fastgrl.views import view_sets
 
 DATASETS = ("cora", "citeseer", "pubmed")
 ONE_TARGET, SEARCH_TARGET, PROTOTYPE_TARGET = 2.0, 50.0, 2.0
@@ -110,8 +109,8 @@ def test_accuracy(data: Any, result: Any) -> float:
 
 def settings_tried(data: Any) -> int:
     """How many settings our search compares."""
-    views = view_sets(("l", "i", "k"), data.graph.num_nodes)
-    return math.prod(map(len, (views, RESTARTS, RIDGES, BALANCES, ROUNDS)))
+    recipe = recipe_for(data.graph.num_nodes)
+    return math.prod(map(len, (recipe.view_sets, RESTARTS, recipe.ridges, recipe.balances, ROUNDS)))
 
 
 def grid(count: int) -> list[dict[str, Any]]:

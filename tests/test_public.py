@@ -22,6 +22,8 @@ PUBLIC = [
         "LinkPredictor",
         "LowRank",
         "Matrix",
+        "NodeClassifier",
+        "NodeFeatures",
         "Ones",
     ),
     *(

@@ -16,7 +16,7 @@ import numpy as np
 
 from fastgrl.checks import Array
 from fastgrl.co_ridge import STRUCTURE_WALK, CoRidgeModel, Member, Setting, combined, is_linear
-from fastgrl.errors import ArgumentError
+from fastgrl.co_ridge_grids import Grid, recipe_for
 from fastgrl.fsvd import SVD
 from fastgrl.jkn_features import structure_factors, structure_of
 from fastgrl.linear_parts import leave_one_out
@@ -33,11 +33,9 @@ from fastgrl.parallel import parallel_map, use_threads
 from fastgrl.progress import Progress, portions
 from fastgrl.self_training import Round, Trainer
 from fastgrl.stopwatch import Stopwatch
-from fastgrl.view_bases import DEFAULT_RANK, Coordinates, Surroundings, projection_of
-from fastgrl.views import FeatureMap, view_sets
+from fastgrl.view_bases import Coordinates, Surroundings, projection_of
+from fastgrl.views import FeatureMap
 
-RESTARTS, RIDGES, BALANCES, ROUNDS = (0.1, 0.2), (0.003, 0.01, 0.03, 0.1), (0.5, 1.0), (2, 5)
-DEFAULT_RESTART, DEFAULT_RIDGE, DEFAULT_BALANCE, DEFAULT_ROUNDS = 0.15, 0.01, 0.75, 5
 AVERAGED, REPORTED = 5, 8
 TURNS = 5
 
@@ -90,7 +88,8 @@ class Workshop:
     def trainer(self, views: tuple[str, ...], restart: float, targets: Targets) -> Trainer:
         """What settings with these views share."""
         coordinates = [self.coordinates(view, restart).Z for view in views]
-        return Trainer(coordinates, targets, self.around.averaging)
+        smoothing = recipe_for(self.around.inputs.num_nodes).smoothing
+        return Trainer(coordinates, targets, self.around.averaging, smoothing)
 
     def basis(self, view: str, restart: float) -> HopBasis:
         """Coordinates with how they came about."""
@@ -157,11 +156,15 @@ def fit_co_ridge(
         walk = structure_factors(inputs.graph, "jkn", seed=settings.seed, **STRUCTURE_WALK).svd
         inputs = replace(inputs, structure=structure_of(walk))
     features = FeatureMap.of(inputs)
-    grid = _Grid.of(settings, features, inputs.num_nodes)
+    grid = Grid.of(settings, features, inputs.num_nodes)
     swept = settings.select and validation is not None
     linear = grid.linear if swept else is_linear([grid.defaults()])
     kind = np.float64 if linear else np.float32
-    shop = Workshop(Surroundings(inputs, features, kind), settings.rank or DEFAULT_RANK, settings.seed)
+    shop = Workshop(
+        Surroundings(inputs, features, kind),
+        settings.rank or recipe_for(inputs.num_nodes).rank,
+        settings.seed,
+    )
     first, last = portions(progress, [9, 1])
     podium = Podium(AVERAGED if swept else 1)
     if swept and validation is not None:
@@ -260,72 +263,10 @@ def _without(targets: Targets, hidden: Array) -> Targets:
     return replace(targets, labelled=targets.labelled[~hidden], weights=weights / weights.sum())
 
 
-@dataclass(frozen=True)
-class _Grid:
-    """What is tried along each axis; an axis the caller has fixed has one value."""
-
-    views: tuple[tuple[str, ...], ...]
-    restarts: tuple[float, ...]
-    ridges: tuple[float, ...]
-    balances: tuple[float, ...]
-    rounds: tuple[int, ...]
-
-    @classmethod
-    def of(cls, settings: NodeSettings, features: FeatureMap, num_nodes: int) -> _Grid:
-        sets = _view_sets(settings, features, num_nodes)
-        one = settings.select
-
-        def axis(given: Any, grid: tuple[Any, ...], default: Any) -> tuple[Any, ...]:
-            return (given,) if given is not None else grid if one else (default,)
-
-        return cls(
-            sets,
-            axis(settings.restart, RESTARTS, DEFAULT_RESTART),
-            axis(settings.ridge, RIDGES, DEFAULT_RIDGE),
-            axis(settings.balance, BALANCES, DEFAULT_BALANCE),
-            axis(settings.rounds, ROUNDS, DEFAULT_ROUNDS),
-        )
-
-    @property
-    def linear(self) -> bool:
-        """All of it is one linear solve."""
-        return is_linear(list(self.settings()))
-
-    def settings(self) -> Sequence[Setting]:
-        """Every combination."""
-        return [
-            Setting(*each)
-            for each in itertools.product(self.views, self.restarts, self.ridges, self.balances, self.rounds)
-        ]
-
-    def defaults(self) -> Setting:
-        """The default along each axis that is open."""
-
-        def pick(axis: tuple[Any, ...], default: Any) -> Any:
-            return default if len(axis) > 1 else axis[0]
-
-        return Setting(
-            self.views[-1],
-            pick(self.restarts, DEFAULT_RESTART),
-            pick(self.ridges, DEFAULT_RIDGE),
-            pick(self.balances, DEFAULT_BALANCE),
-            pick(self.rounds, DEFAULT_ROUNDS),
-        )
-
-
-def _view_sets(settings: NodeSettings, features: FeatureMap, num_nodes: int) -> tuple[tuple[str, ...], ...]:
-    sets = view_sets(features.views, num_nodes)
-    if settings.views is None or "s" in features.views:
-        return sets if settings.select else sets[-1:]
-    if "s" in settings.views:
-        raise ArgumentError('views: "s" is that of a graph without features; choose from l, i and k')
-    return (settings.views,)
-
-
 def _sweep(
     shop: Workshop,
     targets: Targets,
-    grid: _Grid,
+    grid: Grid,
     validation: Validation,
     podium: Podium,
     progress: Progress | None,
@@ -393,7 +334,7 @@ def _agreement(predicted: Array, labels: Array) -> float:
     return float(np.mean(labels[np.arange(len(predicted)), predicted] > 0.5))
 
 
-def _by_leave_one_out(shop: Workshop, targets: Targets, grid: _Grid) -> Setting:
+def _by_leave_one_out(shop: Workshop, targets: Targets, grid: Grid) -> Setting:
     """The ridge whose round on labels alone predicts most labels that were left out; the rest by default."""
     default = grid.defaults()
     bases = [shop.basis(view, default.restart) for view in default.views]

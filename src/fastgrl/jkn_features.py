@@ -21,7 +21,7 @@ from fastgrl.fsvd import SVD, Progress, fsvd
 from fastgrl.graph import Graph
 from fastgrl.leaves import LowRank, Matrix
 from fastgrl.operators import HStack, Operator
-from fastgrl.walks import Factors, as_released, factorise, fold_in, walk
+from fastgrl.walks import Factors, factorise, fold_in, walk
 
 WALK_RANK = 32
 DIMENSIONS = 1000
@@ -30,11 +30,21 @@ _SPARE = 64
 # Up to here the Gram matrix of X's smaller side is decomposed exactly.
 _EXACT_SIDE = 4096
 _PANEL_BYTES = 32 << 20
+_RELEASED_ROUNDS = 20
 
 
 def released(design: str) -> bool:
     """Whether a design follows the published program rather than the paper's text."""
     return design == "jkn-as-released"
+
+
+def released_columns(rank: int) -> int:
+    """The columns that the published program iterates with for a rank: thirty more, or twice the rank.
+
+    >>> released_columns(8), released_columns(100)
+    (16, 130)
+    """
+    return rank + min(rank, 30)
 
 
 def propagation(graph: Graph, design: str) -> Operator:
@@ -61,15 +71,19 @@ def structure_factors(
     n_iter: int | None = None,
     progress: Progress | None = None,
 ) -> Factors:
-    """The factorisation of rank 32 (or n) behind L and R: of the walk matrix, or the published products.
+    """The factorisation of rank 32 (or n) of the walk matrix behind L and R; as released, by Algorithm 1.
 
     >>> structure_factors(fg.Graph.from_codes([0], [1]), "jkn", window=1, negative=1.0).svd.U.shape
     (2, 2)
     """
-    kind: Any = "as-released" if released(design) else "walk"
     rank = min(WALK_RANK, graph.num_nodes)
     how: dict[str, Any] = {"start": start, "n_iter": n_iter, "seed": seed, "progress": progress}
-    return factorise(graph, kind, rank=rank, window=window, negative=negative, **how)
+    if not released(design):
+        return factorise(graph, "walk", rank=rank, window=window, negative=negative, **how)
+    M = walk(graph, window=window, negative=negative)
+    how["n_iter"] = _RELEASED_ROUNDS if n_iter is None else n_iter
+    svd = fsvd(M, rank, method="subspace", block_size=released_columns(rank), check=False, **how)
+    return Factors(M, svd, svd.U * np.sqrt(svd.s), svd.Vt.T * np.sqrt(svd.s))
 
 
 def structure_of(svd: SVD) -> Array:
@@ -85,15 +99,12 @@ def fold_structure(
 
     `new` is sparse p×n, the edges from the new nodes to those of `graph` (`incoming` as well if directed).
     """
-    kind: Any = "as-released" if released(design) else "walk"
-    M = (as_released if released(design) else walk)(graph, window=window, negative=negative)
+    del design  # all of them factorise the same matrix
+    M = walk(graph, window=window, negative=negative)
     factors = Factors(M, svd, svd.U, svd.Vt.T)
-    how: dict[str, Any] = {"design": kind, "window": window, "negative": negative}
+    how: dict[str, Any] = {"window": window, "negative": negative}
     left, right, trust = fold_in(factors, graph, new=new, incoming=incoming, **how)
-    # Published vectors are U s and V; here both halves have s^½.
-    root = np.sqrt(svd.s) if released(design) else np.ones_like(svd.s)
-    shrunk = np.divide(left, root, out=np.zeros_like(left), where=root > 0)
-    return np.concatenate([shrunk, right * root], axis=1).astype(np.float64), trust
+    return np.concatenate([left, right], axis=1).astype(np.float64), trust
 
 
 def columns_of(features: Any, structure: Array) -> Any:

@@ -11,7 +11,7 @@ from fastgrl.certificates import Certificate, certificate
 from fastgrl.checks import Array
 from fastgrl.fsvd import fsvd
 from fastgrl.hops import hop_matrix
-from fastgrl.jkn_features import Space, released
+from fastgrl.jkn_features import Space, released, released_columns
 from fastgrl.jkn_sweeps import DUAL_LABELS, product_scores
 from fastgrl.leaves import Diagonal, Identity, Matrix, Ones
 from fastgrl.linear_parts import leave_one_out, solve
@@ -120,7 +120,9 @@ def _factorised(problem: Problem, M: Operator, rank: int) -> _Factorised:
     rows = root[:, None] * _dense_rows(M, known) if few else None
     if rows is None or released(design):
         weighted: Operator = Diagonal(root) @ M[known] if rows is None else Matrix(rows)
-        how: dict[str, Any] = {"method": "subspace", "n_iter": 10} if released(design) else {}
+        how: dict[str, Any] = {}
+        if released(design):
+            how = {"method": "subspace", "n_iter": 10, "block_size": released_columns(rank)}
         return replace(_by_products(weighted, rank, seed=seed, **how), rows=rows)
     U, s, Vt = np.linalg.svd(rows, full_matrices=False)
     return _Factorised(Matrix(rows), U[:, :rank], s[:rank], Vt[:rank].T, rows)

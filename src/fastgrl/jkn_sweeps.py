@@ -164,7 +164,9 @@ def _record(hops: int, rank: int, pair: tuple[int, float], figure: float) -> Rec
 
 
 def _walks(plan: Sweep, pair: tuple[int, float], warm: SVD | None) -> SVD:
-    """The walk factorisation of one window and λ, begun where the last one ended."""
+    """The walk factorisation of one window and λ, begun where the last one ended; as released, afresh."""
+    if released(plan.settings.design):
+        warm = None
     rounds = None if warm is None else _WARM_ROUNDS
     how: dict[str, Any] = {"window": pair[0], "negative": pair[1], "seed": plan.settings.seed}
     return structure_factors(plan.inputs.graph, plan.settings.design, start=warm, n_iter=rounds, **how).svd

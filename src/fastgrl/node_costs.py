@@ -36,7 +36,7 @@ ADJACENCY_ENTRY, OPERATOR_ENTRY, MAKING_ENTRY = 16, 12, 42
 # Bytes per stored entry of sparse features: one view, while it is made, its transpose beside it.
 VIEW_ENTRY, MAKING_VIEW_ENTRY, TRANSPOSED_ENTRY = 5, 24, 13
 # What the allocator and the libraries hold beyond the arrays; numbers changed in place per second.
-SLACK, SCRATCH_BYTES, CHANGE_RATE = 1.08, 32 << 20, 1e9
+SLACK, SCRATCH_BYTES, CHANGE_RATE = 1.1, 8 << 20, 1e9
 
 _F32, _F64 = 4, 8
 
@@ -205,23 +205,23 @@ def walks_of(cost: NodeEstimate) -> Factorisation:
 
 
 def _co_ridge_bytes(cost: NodeEstimate) -> float:
-    n, k, V = cost.num_nodes, cost._kept, cost.views
-    block, F = _F32 * n * k, _view_bytes(cost)
-    A = ADJACENCY_ENTRY * cost._entries
-    operators = A + (2 + (V > 2)) * OPERATOR_ENTRY * cost._entries
+    n, V = cost.num_nodes, cost.views
+    block, F = _F32 * n * cost._kept, _view_bytes(cost)
+    A, operator = ADJACENCY_ENTRY * cost._entries, OPERATOR_ENTRY * cost._entries
     rounds = AVERAGED * n * (2 * _F32 * cost.classes + _F64)
     walks = 0.0 if cost.columns else n * cost._width * (_F32 + _F64)
-    held, beside = _coordinates_held(cost, block)
+    held, most = _coordinates_held(cost, block)
+    # A sweep makes coordinates when beliefs have been kept; leave-one-out keeps the features of each view.
+    beside = rounds + operator if cost._sweeps else (V - 1) * F * cost.select
+    making = A + (1 + (V > 2)) * operator + beside + held * block
     phases = [
         0.0 if cost.columns else walks_of(cost).work_bytes - walks,
-        held * block + 4 * block + operators + rounds,
-        held * block + _projection_bytes(cost, F) + operators + rounds * cost._sweeps,
-        # Leave-one-out has the features of one view while it makes those of the next.
-        beside * block + operators + rounds + (3 if V > 1 else 2) * F + _making_bytes(cost),
-        V * (block + F) * (cost.select and not cost.validation) + operators + F,
+        making + 4 * block,
+        making + _projection_bytes(cost, F),
+        making + 2 * F + _making_bytes(cost),
         block + A + MAKING_ENTRY * cost._entries,
-        beside * block + operators + rounds + 6 * _F64 * n * cost.classes,
-        _similar_bytes(cost) + operators,
+        most * block + A + (2 + (V > 2)) * operator + rounds + 6 * _F64 * n * cost.classes,
+        _similar_bytes(cost) + A + operator,
     ]
     return walks + _transposes(cost) + max(phases)
 
@@ -300,7 +300,8 @@ def _reduction_bytes(cost: NodeEstimate) -> float:
 
 def _co_ridge_seconds(cost: NodeEstimate) -> float:
     n, k, C = cost.num_nodes, cost._kept, cost.classes
-    columns = cost._blocks_made * k + cost._projection_products * min(cost._width, EXACT_COLUMNS)
+    projected = cost._width if cost._width <= EXACT_COLUMNS else k / 2
+    columns = cost._blocks_made * k + cost._projection_products * projected
     smoothing = FILTER_STEPS * columns * (cost._entries / SPARSE_RATE + 2 * n / CHANGE_RATE)
     solves = cost.fits * SELF_TRAINING * cost.views
     ridges = n * (k * (k + C) / DENSE_RATE + 8 * C / CHANGE_RATE)

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fastgrl.checks import Array, integer, shown
 from fastgrl.co_ridge import STRUCTURE_WALK
+from fastgrl.co_ridge_grids import recipe_for
 from fastgrl.errors import ArgumentError
 from fastgrl.graph import Graph
 from fastgrl.ids import as_ids
@@ -18,7 +19,7 @@ from fastgrl.jkn_features import structure_factors, structure_of
 from fastgrl.node_inputs import as_features
 from fastgrl.node_models import NodeInputs
 from fastgrl.parallel import single_threaded_blas
-from fastgrl.view_bases import DEFAULT_RANK, Surroundings, projection_of
+from fastgrl.view_bases import Surroundings, projection_of
 from fastgrl.views import FeatureMap
 from fastgrl.walks import finite_number
 
@@ -68,7 +69,9 @@ class NodeFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if not 0 < restart <= 1:
             raise ArgumentError(f"restart must be above 0 and at most 1, got {shown(self.restart)}")
         rank = (
-            DEFAULT_RANK if self.n_components is None else integer("n_components", self.n_components, least=1)
+            recipe_for(graph.num_nodes).rank
+            if self.n_components is None
+            else integer("n_components", self.n_components, least=1)
         )
         seed = seed_of(self.random_state)
         with single_threaded_blas():

@@ -20,7 +20,7 @@ from fastgrl.ridge import RidgeFit, weighted_ridge
 SHARPNESS = 4.0
 LABELLED_SHARE = 0.3
 LATER_RIDGE = 0.3
-SMOOTHING_RESTART, SMOOTHING_STEPS = 0.7, 6
+SMOOTHING_STEPS = 6
 _LEAST_SCALE = 1e-6
 
 
@@ -89,11 +89,15 @@ class Round:
 
 @dataclass(frozen=True, eq=False)
 class Trainer:
-    """Views of the nodes (n×k each), what is known of them, and the matrix beliefs are averaged along."""
+    """Views of the nodes (n×k each), what is known of them, and the matrix that beliefs are averaged along.
+
+    `smoothing` is the restart of that average: the larger, the nearer.
+    """
 
     views: Sequence[Array]
     targets: Targets
     averaging: Operator
+    smoothing: float = 0.7
 
     def rounds(self, *, ridge: float, balance: float, rounds: int) -> Iterator[Round]:
         """Round 0 on the labels, then as many as asked for."""
@@ -129,9 +133,7 @@ class Trainer:
 
     def _smoothed(self, beliefs: Array) -> Array:
         start = self._clamped(beliefs.copy())
-        return self._clamped(
-            smoothed(self.averaging, start, restart=SMOOTHING_RESTART, steps=SMOOTHING_STEPS)
-        )
+        return self._clamped(smoothed(self.averaging, start, restart=self.smoothing, steps=SMOOTHING_STEPS))
 
     def _weights(self, Q: Array, balance: float) -> Array:
         """.7 for all unlabelled nodes together, by how sure they are, .3 for the labelled; then the balance.

@@ -22,9 +22,10 @@ from fastgrl.fsvd import SVD, fsvd
 from fastgrl.linalg import NUMPY, map_chunks
 from fastgrl.node_models import HopBasis, NodeInputs
 from fastgrl.operators import Operator, as_operator
-from fastgrl.views import NEIGHBOUR_WEIGHT, FeatureMap, similar_nodes
+from fastgrl.similarity import similarity_graph
+from fastgrl.views import FeatureMap
 
-DEFAULT_RANK = 200
+NEIGHBOUR_WEIGHT = 0.2
 # Of the filter whose result is to be represented: fewer steps than the filters of the views have, since only
 # a subspace is sought (25 steps and more iterations gave the same accuracy on random splits).
 PROJECTION: dict[str, Any] = {"restart": 0.15, "steps": 8}
@@ -73,7 +74,7 @@ class Surroundings:
 
     @functools.cached_property
     def _with_similar(self) -> Operator:
-        similar = NEIGHBOUR_WEIGHT * similar_nodes(self.of("i"))
+        similar = NEIGHBOUR_WEIGHT * similarity_graph(self.of("i"))
         return renormalised_matrix(self.adjacency + similar, dtype=self.dtype)
 
     def operator(self, view: str) -> Operator:

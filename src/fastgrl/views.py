@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,17 +11,13 @@ import scipy.sparse as sp
 
 from fastgrl.checks import Array
 from fastgrl.node_models import NodeInputs, row_norms
-from fastgrl.operators import as_operator
 
 WORDS, NUMBERS, STRUCTURE = "words", "numbers", "structure"
 VIEWS = ("l", "i", "k", "s")
-NEIGHBOURS, NEIGHBOUR_WEIGHT = 5, 0.2
-MOST_NODES_FOR_NEIGHBOURS = 10_000
 _DENSEST_WORDS = 0.5
 # Later nodes may have any features; squares of these fit into float32.
 _FARTHEST = 1e15
 _SMALLEST = float(np.finfo(np.float64).tiny)
-_ROWS_AT_ONCE = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,35 +119,3 @@ def _unit_rows(F: Any, dtype: Any = None) -> Any:
         return F / norms[:, None].astype(F.dtype)
     data = (F.data / np.repeat(norms, np.diff(F.indptr))).astype(dtype)
     return sp.csr_array((data, F.indices, F.indptr), shape=F.shape)
-
-
-def similar_nodes(F: Any, count: int = NEIGHBOURS) -> sp.csr_array:
-    """The symmetrised graph of each node's `count` nearest by cosine, for rows of unit norm.
-
-    >>> similar_nodes(np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]]), 1).toarray()
-    array([[0., 1., 0.], [1., 0., 1.], [0., 1., 0.]])
-    """
-    n, everyone = F.shape[0], as_operator(F)
-    sources, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for begin in range(0, n, _ROWS_AT_ONCE):
-        block = _dense(F[begin : begin + _ROWS_AT_ONCE])
-        close = np.ascontiguousarray((everyone @ np.ascontiguousarray(block.T)).T)
-        rows = np.arange(len(close))
-        close[rows, begin + rows] = 0.0
-        for _ in range(count):  # a few passes for the largest are quicker than a partial sort
-            best = close.argmax(axis=1)
-            alike = close[rows, best] > 0
-            sources.append((begin + rows)[alike])
-            targets.append(best[alike])
-            close[rows, best] = 0.0
-    u, v = np.concatenate(sources), np.concatenate(targets)
-    K = sp.csr_array((np.ones(len(u)), (u, v)), shape=(n, n))
-    return sp.csr_array(K.maximum(K.T))
-
-
-def view_sets(available: Sequence[str], num_nodes: int) -> tuple[tuple[str, ...], ...]:
-    """What to choose from: l alone, l and i, and all three where neighbours by features are affordable."""
-    if "s" in available:
-        return (("s",),)
-    sets: tuple[tuple[str, ...], ...] = (("l",), ("l", "i"))
-    return (*sets, ("k", "l", "i")) if num_nodes < MOST_NODES_FOR_NEIGHBOURS else sets
