@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import fastgrl as fg
 from fastgrl import (
     co_ridge_fits,
+    co_ridge_grids,
     costs,
     filters,
     jkn_features,
@@ -24,7 +25,6 @@ from fastgrl import (
     self_training,
     spaces,
     view_bases,
-    views,
 )
 from fastgrl.diffusion import diffuse, log_matrix
 from fastgrl.errors import ArgumentError, DtypeError, UnavailableError
@@ -40,7 +40,7 @@ from fastgrl.estimate import (
 )
 from fastgrl.kernels import compiled_module
 from fastgrl.node_fits import fit_nodes
-from fastgrl.node_models import NODE_DESIGNS, NodeInputs, NodeSettings, Targets, Validation
+from fastgrl.node_models import NODE_DESIGNS, PAPER_DESIGNS, NodeInputs, NodeSettings, Targets, Validation
 from fastgrl.walks import degree_power, factorise
 
 fsvd_module = importlib.import_module("fastgrl.fsvd")  # the package has the function under this name
@@ -335,9 +335,9 @@ def node_case(kind, num_nodes, num_columns):
     ("kind", "num_columns", "rank"),
     [("dense", 100, None), ("dense", 300, 100), ("sparse", 2000, 60), ("none", 0, None)],
 )
-@pytest.mark.parametrize("select", [True, False])
-def test_work_is_what_a_fit_of_nodes_allocates(kind, num_columns, rank, select):
-    inputs, known = node_case(kind, 12_000, num_columns)
+@pytest.mark.parametrize(("num_nodes", "select"), [(30_000, True), (30_000, False), (12_000, True)])
+def test_work_is_what_a_fit_of_nodes_allocates(kind, num_columns, rank, num_nodes, select):
+    inputs, known = node_case(kind, num_nodes, num_columns)
     judged = Validation(np.arange(80, 160), known.labels[:80]) if select else None
     # Ridges and balances are tried one after another: one of each takes as much memory as all.
     how = NodeSettings(rank=rank, select=select, ridge=0.03, balance=0.5)
@@ -349,20 +349,31 @@ def test_work_is_what_a_fit_of_nodes_allocates(kind, num_columns, rank, select):
 
 
 def test_constants_are_those_of_the_fit_of_nodes():
-    assert node_costs.NODE_RANKS["co-ridge"] == view_bases.DEFAULT_RANK
-    assert set(node_costs.NODE_RANKS) == set(NODE_DESIGNS)
-    assert {node_costs.NODE_RANKS[design] for design in NODE_DESIGNS[1:]} == set(jkn_sweeps.DEFAULTS.ranks)
+    for mine in node_costs.RECIPES:
+        theirs = co_ridge_grids.recipe_for(min(mine.most_nodes, 10**9) - 1)
+        per_view = len(theirs.ridges) * len(theirs.balances) * len(co_ridge_grids.RESTARTS)
+        assert node_costs.recipe_for(min(mine.most_nodes, 10**9) - 1) is mine
+        assert mine.rank == theirs.rank
+        assert mine.views == len(set().union(*theirs.view_sets))
+        assert mine.usual_views == len(theirs.default_views)
+        assert mine.fits == per_view * len(theirs.view_sets)
+        assert mine.similar == any("k" in views for views in theirs.view_sets)
+    assert [recipe.most_nodes for recipe in node_costs.RECIPES[:2]] == [
+        co_ridge_grids.FEW_NODES,
+        co_ridge_grids.SOME_NODES,
+    ]
+    assert set(node_costs.JKN_RANKS) == set(PAPER_DESIGNS)
+    assert set(node_costs.JKN_RANKS.values()) == set(jkn_sweeps.DEFAULTS.ranks)
     assert node_costs.FILTER_STEPS == filters.STEPS
+    assert view_bases.PROJECTION["steps"] == node_costs.PROJECTION_STEPS
     assert node_costs.EXACT_COLUMNS == view_bases.MOST_EXACT_COLUMNS
-    assert node_costs.FEW_NODES == views.MOST_NODES_FOR_NEIGHBOURS
-    assert len(co_ridge_fits.RESTARTS) == node_costs.RESTARTS
-    assert len(co_ridge_fits.RIDGES) * len(co_ridge_fits.BALANCES) == node_costs.RUNS
-    assert node_costs.SELF_TRAINING == max(co_ridge_fits.ROUNDS) == co_ridge_fits.DEFAULT_ROUNDS
+    assert len(co_ridge_grids.RESTARTS) == node_costs.RESTARTS
+    assert node_costs.SELF_TRAINING == max(co_ridge_grids.ROUNDS) == co_ridge_grids.DEFAULT_ROUNDS
     assert node_costs.BELIEF_STEPS == self_training.SMOOTHING_STEPS
     assert node_costs.AVERAGED == co_ridge_fits.AVERAGED
     assert node_costs.WALK_RANK == jkn_features.WALK_RANK
     assert node_costs.MANY_LABELS == jkn_sweeps.DUAL_LABELS
-    assert (jkn_sweeps.DEFAULTS.hops,) == ((node_costs.HOPS,),)
+    assert jkn_sweeps.DEFAULTS.hops == (node_costs.HOPS,)
 
 
 class Counts:

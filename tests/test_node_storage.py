@@ -271,7 +271,7 @@ def test_every_design_scores_alike_when_it_comes_back(design, features, multilab
 def test_what_there_is_not_comes_back_as_nothing():
     whole = parts(features="none", validation=None, feature_names=None)
     fitted = dataclasses.replace(whole.fit.fitted, loo_scores=None, certificate=None, near_best=())
-    whole = dataclasses.replace(whole, fit=NodeFit(fitted, 1.0, None))
+    whole = dataclasses.replace(whole, fit=NodeFit(fitted, None, None))
     found = after_saving(whole)
     assert alike(whole, found)
     assert (found.inputs.features, found.validation, found.fit.fitted.certificate) == (None, None, None)
@@ -368,7 +368,7 @@ def usable(whole):
     assert whole.targets.labels.shape == whole.fit.fitted.scores.shape
     assert whole.targets.known.shape == (len(whole.targets.weights), len(whole.targets.classes))
     assert math.isclose(whole.targets.weights.sum(), 1, abs_tol=1e-5)
-    assert 0 < whole.fit.temperature < math.inf
+    assert whole.fit.temperature is None or 0 < whole.fit.temperature < math.inf
     if X is not None:
         assert (X @ np.ones((X.shape[1], 2))).shape == (graph.num_nodes, 2)
         assert (X.T @ np.ones(graph.num_nodes)).shape == (X.shape[1],)

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
 from fastgrl import estimate, explanations
@@ -266,9 +265,7 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def score(self, nodes: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of nodes (ids; None: all) whose class is predicted as `y` has it; several labels: all."""
         predicted = self.predict(nodes)
-        if self.multilabel_:
-            return float(accuracy_score(y, predicted, sample_weight=sample_weight))
-        truth = labels_of(y)
+        truth = np.asarray(y).tolist() if self.multilabel_ else labels_of(y)
         if len(truth) != len(predicted):
             raise ShapeError(f"y has {len(truth)} labels for {len(predicted)} nodes")
         right = [one == other for one, other in zip(predicted.tolist(), truth, strict=True)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import time
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -39,6 +40,7 @@ from fastgrl.options import (
     SelectNodes,
     TableOptions,
     grouped,
+    one_of,
     whole,
 )
 
@@ -230,6 +232,14 @@ def evaluate_nodes(
     labels: Annotated[str | None, typer.Option(metavar="FILE", help="Ids and labels, for a file.")] = None,
     repeat: Annotated[int, typer.Option(metavar="N", parser=whole("repeat", 1), help="Seeds to try.")] = 1,
     random_split: Annotated[bool, typer.Option("--random-split", help="Draw the nodes anew.")] = False,
+    beside: Annotated[
+        str | None,
+        typer.Option(
+            metavar="gcn|none",
+            parser=one_of("beside", ("gcn", "none")),
+            help="On the same splits (gcn with --random-split).",
+        ),
+    ] = None,
     select: SelectNodes = True,
 ) -> None:
     """Fit on some nodes and test on others; a dataset's own split unless told otherwise."""
@@ -250,11 +260,20 @@ def evaluate_nodes(
             seed=fit.seed,
             repeat=repeat,
             random_split=random_split or not named,
+            baselines=_beside(beside, random_split=random_split),
             progress=progress,
         )
     found["dataset"] = source
     terminal.print_notes([*notices, *found["notices"]], quiet=printing.quiet)
     terminal.show(found, node_reports.evaluation(found), as_json=printing.json)
+
+
+def _beside(asked: str | None, *, random_split: bool) -> tuple[str, ...]:
+    """What is trained besides: on random splits GCN, unless told otherwise or its packages are missing."""
+    if asked is None:
+        there = random_split and find_spec("torch") and find_spec("torch_geometric")
+        return ("gcn",) if there else ()
+    return () if asked == "none" else (asked,)
 
 
 def _dataset(

@@ -7,6 +7,7 @@ n×k: co-ridge holds one for each view and restart it tries, and four more (B, a
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,12 +22,33 @@ from fastgrl.costs import (
 )
 from fastgrl.errors import ArgumentError
 
-NODE_RANKS = {"co-ridge": 200, "jkn": 30, "jkn-text": 30, "jkn-as-released": 30}
 
-# co-ridge: steps of a filter, up to how many columns the projection is exact, rounds of the functional SVD
-# beyond, how many bytes of coordinates stay, below how many nodes there is a third view; the grid.
-FILTER_STEPS, EXACT_COLUMNS, PROJECTION_ROUNDS, KEPT_BYTES, FEW_NODES = 25, 600, 3, 1 << 29, 10_000
-RESTARTS, RUNS, SELF_TRAINING, BELIEF_STEPS, AVERAGED = 2, 8, 5, 6, 5
+@dataclass(frozen=True)
+class Recipe:
+    """What co-ridge does for graphs of up to `most_nodes`, as far as it costs something."""
+
+    most_nodes: float
+    rank: int
+    views: int
+    usual_views: int
+    fits: int
+    similar: bool
+
+
+RECIPES = (
+    Recipe(10_000, 200, 3, 3, 48, similar=True),
+    Recipe(30_000, 100, 2, 1, 16, similar=True),
+    Recipe(math.inf, 100, 2, 1, 16, similar=False),
+)
+JKN_RANKS = {"jkn": 30, "jkn-text": 30, "jkn-as-released": 30}
+
+# co-ridge: steps of a filter and of the one for projections, up to how many columns these are exact, rounds
+# of the functional SVD beyond, how many bytes of coordinates stay; restarts, rounds of self-training, steps
+# that smooth beliefs, and settings that are averaged.
+FILTER_STEPS, PROJECTION_STEPS, EXACT_COLUMNS, PROJECTION_ROUNDS, KEPT_BYTES = 25, 8, 600, 2, 1 << 29
+RESTARTS, SELF_TRAINING, BELIEF_STEPS, AVERAGED = 2, 5, 6, 5
+# Similar nodes: rows compared at once, coordinates they are compared by, edges of each in both directions.
+SIMILAR_ROWS, SIMILAR_COLUMNS, SIMILAR_EDGES = 512, 100, 20
 # jkn: the rank of its walks, dimensions that the PCA of features leaves, and the bytes of a panel.
 WALK_RANK, DIMENSIONS, PANEL_BYTES, HOPS = 32, 1064, 32 << 20, 6
 MANY_LABELS, SWEEP_COLUMNS = 1000, 1500
@@ -89,7 +111,9 @@ class NodeEstimate:
     @property
     def fits(self) -> int:
         """Settings that are fitted: more than one if they are chosen on validation nodes."""
-        return RESTARTS * RUNS * self._view_sets if self._sweeps else 1
+        if self.design != "co-ridge" or not self._sweeps:
+            return 1
+        return recipe_for(self.num_nodes).fits if self.columns else RESTARTS * 4
 
     @property
     def passes(self) -> int:
@@ -97,7 +121,8 @@ class NodeEstimate:
         if self.design != "co-ridge":
             return 2 * HOPS * (ROUNDS["krylov"] + 1) + walks_of(self).passes
         beliefs = BELIEF_STEPS * SELF_TRAINING * self.fits
-        return FILTER_STEPS * (self._blocks_made + self._projection_products) + beliefs
+        projecting = PROJECTION_STEPS * self._projection_products
+        return FILTER_STEPS * self._blocks_made + projecting + beliefs
 
     def seconds(self, threads: int) -> float:
         """Rough time on so many threads; expect it to be off by a factor of two or three."""
@@ -133,8 +158,10 @@ class NodeEstimate:
         return self.select and self.validation
 
     @property
-    def _view_sets(self) -> int:
-        return max(1, self.views)
+    def _similar(self) -> bool:
+        """Whether a view has the edges of similar nodes besides."""
+        recipe = recipe_for(self.num_nodes)
+        return self.columns > 0 and recipe.similar and self.views > (recipe.usual_views == 1)
 
     @property
     def _blocks_made(self) -> int:
@@ -171,11 +198,13 @@ def estimate_nodes(
     48
     """
     n, d, entries = graph.num_nodes, *(features or (0, None))
-    usual = 1 if features is None else 2 + (n < FEW_NODES)
+    recipe = recipe_for(n)
+    usual = recipe.views if select and validation else recipe.usual_views
+    ranks = JKN_RANKS | {"co-ridge": recipe.rank}
     return NodeEstimate(
         num_nodes=n,
         num_stored=len(graph.indices),
-        rank=usual_rank(design, rank, NODE_RANKS),
+        rank=usual_rank(design, rank, ranks),
         columns=integer("features", d, least=0),
         entries=None if entries is None else integer("features", entries, least=0),
         classes=integer("classes", classes, least=1),
@@ -183,10 +212,15 @@ def estimate_nodes(
         design=design,
         select=select,
         validation=validation,
-        views=usual if views is None else integer("views", views, least=1),
+        views=(usual if d else 1) if views is None else integer("views", views, least=1),
         weighted=graph.weights is not None,
         directed=graph.directed,
     )
+
+
+def recipe_for(num_nodes: int) -> Recipe:
+    """What co-ridge does for a graph of that size."""
+    return next(recipe for recipe in RECIPES if num_nodes < recipe.most_nodes)
 
 
 def usual_rank(design: str, rank: int | None, known: dict[str, int]) -> int:
@@ -213,15 +247,16 @@ def _co_ridge_bytes(cost: NodeEstimate) -> float:
     held, most = _coordinates_held(cost, block)
     # A sweep makes coordinates when beliefs have been kept; leave-one-out keeps the features of each view.
     beside = rounds + operator if cost._sweeps else (V - 1) * F * cost.select
-    making = A + (1 + (V > 2)) * operator + beside + held * block
+    again = OPERATOR_ENTRY * (cost._entries + SIMILAR_EDGES * n) * cost._similar
+    making = A + operator + again + beside + held * block
     phases = [
         0.0 if cost.columns else walks_of(cost).work_bytes - walks,
         making + 4 * block,
         making + _projection_bytes(cost, F),
         making + 2 * F + _making_bytes(cost),
+        making + 2 * F + _similar_bytes(cost),
         block + A + MAKING_ENTRY * cost._entries,
-        most * block + A + (2 + (V > 2)) * operator + rounds + 6 * _F64 * n * cost.classes,
-        _similar_bytes(cost) + A + operator,
+        most * block + A + 2 * operator + again + rounds + 6 * _F64 * n * cost.classes,
     ]
     return walks + _transposes(cost) + max(phases)
 
@@ -266,8 +301,11 @@ def _projection_bytes(cost: NodeEstimate, F: float) -> float:
 
 
 def _similar_bytes(cost: NodeEstimate) -> float:
-    """Cosines of a thousand nodes with all others, twice, where a view has the edges of similar nodes."""
-    return 2 * 1024 * _F32 * cost.num_nodes if cost.views > 2 else 0.0
+    """Coordinates by which nodes are compared, thrice, and two tables of some nodes with all others."""
+    if not cost._similar:
+        return 0.0
+    width = min(cost._width, SIMILAR_COLUMNS)
+    return _F32 * cost.num_nodes * (3 * width + 2 * SIMILAR_ROWS + 10 * SIMILAR_EDGES)
 
 
 def _jkn_bytes(cost: NodeEstimate) -> float:
@@ -301,8 +339,9 @@ def _reduction_bytes(cost: NodeEstimate) -> float:
 def _co_ridge_seconds(cost: NodeEstimate) -> float:
     n, k, C = cost.num_nodes, cost._kept, cost.classes
     projected = cost._width if cost._width <= EXACT_COLUMNS else k / 2
-    columns = cost._blocks_made * k + cost._projection_products * projected
-    smoothing = FILTER_STEPS * columns * (cost._entries / SPARSE_RATE + 2 * n / CHANGE_RATE)
+    columns = FILTER_STEPS * cost._blocks_made * k
+    columns += PROJECTION_STEPS * cost._projection_products * projected
+    smoothing = columns * (cost._entries / SPARSE_RATE + 2 * n / CHANGE_RATE)
     solves = cost.fits * SELF_TRAINING * cost.views
     ridges = n * (k * (k + C) / DENSE_RATE + 8 * C / CHANGE_RATE)
     beliefs = BELIEF_STEPS * C * cost._entries / SPARSE_RATE

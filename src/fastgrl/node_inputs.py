@@ -49,10 +49,12 @@ def _sparse(features: Any, what: str) -> Any:
         raise ShapeError(f"{what} must have two dimensions, got shape {features.shape}")
     if features.dtype.kind not in "fiub":
         raise DtypeError(f"{what} must be real numbers, got {features.dtype}")
-    X: Any = sp.csr_array(csr_from_scipy(features).as_scipy, dtype=_float_of(features.dtype), copy=True)
+    try:
+        checked = csr_from_scipy(features).as_scipy
+    except NotFiniteError:
+        raise NotFiniteError(f"{what} hold NaN or Inf; every value must be finite") from None
+    X: Any = sp.csr_array(checked, dtype=_float_of(features.dtype), copy=True)
     X.sum_duplicates()
-    if not np.isfinite(X.data).all():
-        raise NotFiniteError(f"{what} hold {X.data[~np.isfinite(X.data)][0]}; every value must be finite")
     return X
 
 

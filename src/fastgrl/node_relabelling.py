@@ -58,7 +58,9 @@ def relabel_fit(
     model, scores = model.resolved(solutions)
     loo = leave_one_out(parts[0], changed.labelled, solution=solutions[0]) if exact else None
     fitted = replace(fitted, model=model, scores=scores, loo_scores=loo)
-    renewed = calibrated(fitted, inputs, changed) if exact else NodeFit(fitted, None, None)
+    # Without exact leaving out, co-ridge finds another temperature when asked; the paper's keep theirs.
+    kept = None if isinstance(model, CoRidgeModel) else fit.temperature
+    renewed = calibrated(fitted, inputs, changed) if exact else NodeFit(fitted, kept, None)
     difference: float | None = 0.0 if exact else None
     if measure and not exact:
         again = _refit(model, inputs, changed, settings)

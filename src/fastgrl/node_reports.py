@@ -235,14 +235,19 @@ def evaluation(found: Mapping[str, Any]) -> list[Section]:
     sections: list[Section] = [(f"{found['dataset']}: {split}", rows)]
     if validation := measures(found["validation"]):
         sections.append(("validation (settings were chosen by it)", validation))
-    return [*sections, ("test", measures(found["test"]))]
+    sections.append(("test", measures(found["test"])))
+    for name, other in found.get("beside", {}).items():
+        spent = " · ".join(f"{name} {value:.2f} s" for name, value in other["seconds"].items())
+        rows = {**measures(other["test"]), "time": spent + " each" * bool(many)}
+        sections.append((f"test of {name.upper()} on the same splits", rows))
+    return sections
 
 
 def first_reason(found: Explanation) -> dict[str, Any]:
     """A node, its class, and the labelled node that spoke for it most."""
     from fastgrl.summaries import plain
 
-    most = found.labelled[0]
+    most = found.labelled[0]  # a fitted model has labelled nodes
     value = plain({"node": found.node, "label": found.label, "by": most.node, "as": most.label})
     assert isinstance(value, dict)
     return value

@@ -268,7 +268,7 @@ class _Reader:
         return labels
 
     def fit(self, targets: Targets) -> NodeFit:
-        facts, C = self.stored.facts, len(targets.classes)
+        C = len(targets.classes)
         kept = {key: self.fact(key, kind) for key, kind in _FIT_FACTS.items()}
         self.insist(all(isinstance(row, dict) for row in kept["near_best"]), "what was nearly chosen")
         self.insist(all(isinstance(text, str) for text in kept["notices"]), "the list of notices")
@@ -279,21 +279,22 @@ class _Reader:
         scores = self.array("scores", ("n", C))
         certificate = certificate_of(self.stored, self.name)
         fitted = Fitted(self.model(), scores, loo, certificate=certificate, **kept)
-        temperature = number(facts["temperature"], "temperature", self.name)
-        self.insist(0 < temperature < math.inf, "the temperature of its probabilities")
-        return NodeFit(fitted, temperature, self.share(facts["loo_accuracy"], "loo_accuracy"))
+        temperature = self.figure("temperature", most=math.inf)
+        self.insist(temperature is None or 0 < temperature < math.inf, "the temperature of its probabilities")
+        return NodeFit(fitted, temperature, self.figure("loo_accuracy", most=1.0))
 
     def fact(self, key: str, kind: Callable[[Any], Any]) -> Any:
         value = decoded(self.stored.facts[key])
         self.insist(type(value) is kind, f"its record of {key}")
         return value
 
-    def share(self, value: Any, what: str) -> float | None:
+    def figure(self, key: str, *, most: float) -> float | None:
+        value = self.stored.facts[key]
         if value is None:
             return None
-        share = number(value, what, self.name)
-        self.insist(0 <= share <= 1, f"its {what}")
-        return share
+        figure = number(value, key, self.name)
+        self.insist(0 <= figure <= most, f"its {key}")
+        return figure
 
     def model(self) -> NodeModel:
         known, arrays = self.stored.facts["model"], self.stored.arrays

@@ -15,8 +15,9 @@ from fastgrl.graph import Graph
 class NodeDataset:
     """A graph whose nodes have features and classes.
 
-    `X` is an n×d CSR array of float32 (None: no features), `y` holds a class number per node, or −1 where none
-    is known, or n×C of 0 and 1 where a node may have several; `train`, `validation` and `test` are arrays of node numbers.
+    `X` is an n×d CSR array of float32 (None: no features). `y` holds a class number per node, or −1 where
+    none is known; or it is n×C of 0 and 1, where a node may have several. `train`, `validation` and `test`
+    are arrays of node numbers.
 
     >>> fg.datasets.load_dataset("digits")
     <digits: 1797 nodes, 6309 edges, 64 features, 10 classes, 200 train, 500 validation, 1097 test>
