@@ -358,6 +358,7 @@ FEATURES = {
 @pytest.mark.parametrize("kind", FEATURES)
 def test_awkward_features_give_finite_scores(design, kind):
     nodes = assert_sane(fit({"design": design, **FAST}, labels(), X=FEATURES[kind]))
+    assert design != "co-ridge" or np.isfinite(nodes.certificate_.captured)
     said = any("the graph alone" in line for line in nodes.notices_)
     assert said == (kind in ("zero", "zero, sparse", "no columns"))
 
@@ -637,6 +638,13 @@ def test_rows_of_several_labels_are_relabelled_exactly(nothing):
     for wrong in (1, "a", [1, 0], [0.5, 0, 0], [-1, 0, 0]):
         with pytest.raises(ArgumentError, match="3 numbers 0 or 1"):
             nodes.relabel({0: wrong})
+
+
+@pytest.mark.parametrize("design", NODE_DESIGNS)
+def test_relabelling_several_labels_with_what_is_known_keeps_what_is_predicted(design):
+    nodes = fit({"design": design, **FAST}, several, X=words())
+    before = nodes.predict()
+    assert (nodes.relabel({0: [1, 0, 0], 4: [0, 1, 0]}).predict() == before).mean() > 0.95
 
 
 # How good it is where the truth is known.

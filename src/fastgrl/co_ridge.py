@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 
 from fastgrl.checks import Array
+from fastgrl.errors import ShapeError
 from fastgrl.fsvd import SVD
 from fastgrl.graph import Graph
 from fastgrl.jkn_features import fold_structure, structure_of
 from fastgrl.linear_parts import Solution
-from fastgrl.node_models import LinearPart, NodeInputs, NodeModel
+from fastgrl.node_models import LinearPart, NodeInputs, NodeModel, shaped
 from fastgrl.ridge import RidgeFit
 from fastgrl.self_training import Round, Squash
 from fastgrl.view_bases import Coordinates, Frame, Surroundings
-from fastgrl.views import FeatureMap
+from fastgrl.views import NUMBERS, STRUCTURE, WORDS, FeatureMap
 
 # How the walk vectors of nodes without features are made.
 STRUCTURE_WALK: dict[str, Any] = {"window": 5, "negative": 1.0}
@@ -69,6 +70,11 @@ class CoRidgeModel(NodeModel):
     def exact(self) -> bool:  # type: ignore[override]
         """One view, one setting and no self-training: the scores are one linear solve."""
         return is_linear([member.setting for member in self.members])
+
+    @property
+    def size(self) -> tuple[int, int]:
+        n, C = self.members[0].round.targets.shape
+        return n, C
 
     @property
     def basis_ignores_labels(self) -> bool:
@@ -213,7 +219,51 @@ class CoRidgeModel(NodeModel):
         walk = None
         if "walk_left" in arrays:
             walk = SVD(arrays["walk_left"], arrays["walk_values"], arrays["walk_right"].T)
-        return cls(features, projections, frames, members, bool(facts["multilabel"]), walk)
+        model = cls(features, projections, frames, members, bool(facts["multilabel"]), walk)
+        _check(model)
+        return model
+
+
+def _check(model: CoRidgeModel) -> None:
+    """That everything a stored model is made of fits together."""
+    if not model.members or model.features.kind not in (WORDS, NUMBERS, STRUCTURE):
+        raise ShapeError("a model has members, and features of a known kind")
+    n, C = shaped(model.members[0].round.targets, None, None).shape
+    columns = len(shaped(model.features.shift, None))
+    shaped(model.features.factor, columns)
+    if model.walk is not None:
+        U, s, Vt = model.walk
+        r = len(shaped(s, None))
+        shaped(U, n, r), shaped(Vt, r, n)
+        columns = 2 * r
+    if (model.walk is None) != (model.features.kind != STRUCTURE):
+        raise ShapeError("walk vectors are kept exactly if there are no features")
+    for V in model.projections.values():
+        shaped(V, columns, None)
+    for (view, _), frame in model.frames.items():
+        shaped(frame.centre, model.projections[view].shape[1])
+        _positive(frame.scale)
+    for member in model.members:
+        _check_member(member, model, (n, C))
+
+
+def _check_member(member: Member, model: CoRidgeModel, size: tuple[int, int]) -> None:
+    how, last = member.setting, member.round
+    shaped(last.weights, size[0]), shaped(last.targets, *size)
+    _positive(last.ridge)
+    if len(last.squashes) != len(how.views) or not how.views or how.rounds < 0:
+        raise ShapeError("a member has a squash for each of its views")
+    for view, fit, squash in zip(how.views, last.solutions, last.squashes, strict=True):
+        k = len(model.frames[view, how.restart].centre)
+        shaped(fit.coefficients, k, size[1]), shaped(fit.mean, k), shaped(fit.bias, size[1])
+        _positive(squash.scale)
+        if (squash.centre is None) == model.multilabel or len(squash.centre or ()) not in (0, size[1]):
+            raise ShapeError("labels are centred exactly if there may be several")
+
+
+def _positive(number: float) -> None:
+    if not 0 < number < np.inf:
+        raise ShapeError(f"{number} is not a positive number")
 
 
 def _member_of(name: str, arrays: dict[str, Array], told: dict[str, Any]) -> Member:

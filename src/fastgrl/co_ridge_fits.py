@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -175,15 +176,19 @@ def fit_co_ridge(
         if settings.select:
             chosen = _by_leave_one_out(shop, targets, grid)
             watch.stop("select")
-        *_, latest = shop.trainer(chosen.views, chosen.restart, targets).rounds(
-            ridge=chosen.ridge, balance=chosen.balance, rounds=chosen.rounds
-        )
+        latest = _trained(shop.trainer(chosen.views, chosen.restart, targets), chosen)
         podium.enter(Tried(0.0, 0.0, 0, Member(chosen, latest)))
     fitted = _fitted(shop, targets, podium, validation, walk)
     if last is not None:
         last(1, 1)
     watch.stop("fit")
     return replace(fitted, seconds=watch.seconds, notices=_unused_views(settings, features))
+
+
+def _trained(trainer: Trainer, how: Setting) -> Round:
+    """The last round; the others are not kept."""
+    rounds = trainer.rounds(ridge=how.ridge, balance=how.balance, rounds=how.rounds)
+    return deque(rounds, maxlen=1)[0]
 
 
 def _unused_views(settings: NodeSettings, features: FeatureMap) -> tuple[str, ...]:
@@ -241,9 +246,7 @@ def left_out(model: CoRidgeModel, inputs: NodeInputs, targets: Targets) -> Array
         if hidden.all():
             return
         rest = _without(targets, hidden)
-        *_, latest = replace(trainer, targets=rest).rounds(
-            ridge=how.ridge, balance=how.balance, rounds=how.rounds
-        )
+        latest = _trained(replace(trainer, targets=rest), how)
         out[hidden] = combined(latest.beliefs[targets.labelled[hidden]], targets.multilabel)
 
     _each(judge, range(TURNS), trainer)
@@ -358,8 +361,6 @@ def refitted(model: CoRidgeModel, inputs: NodeInputs, targets: Targets) -> Array
     total: Array | float = 0.0
     for member in model.members:
         how = member.setting
-        *_, latest = shop.trainer(how.views, how.restart, targets).rounds(
-            ridge=how.ridge, balance=how.balance, rounds=how.rounds
-        )
+        latest = _trained(shop.trainer(how.views, how.restart, targets), how)
         total = total + latest.beliefs.astype(np.float64) / len(model.members)
     return combined(np.asarray(total), targets.multilabel)

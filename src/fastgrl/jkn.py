@@ -42,6 +42,7 @@ from fastgrl.node_models import (
     NodeSettings,
     Targets,
     Validation,
+    shaped,
 )
 from fastgrl.operators import Operator
 from fastgrl.progress import Progress, portions
@@ -72,6 +73,11 @@ class JknModel(NodeModel):
     targets: Array
     walk: SVD
     exact: bool = True
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Nodes and classes."""
+        return len(self.walk.U), int(self.coefficients.shape[1])
 
     @property
     def hops(self) -> int:
@@ -169,7 +175,28 @@ class JknModel(NodeModel):
         """The model that was stored."""
         walk = SVD(arrays["walk_left"], arrays["walk_values"], arrays["walk_right"].T)
         own: dict[str, Any] = {name: arrays[name] for name in _STORED}
-        return cls(**{name: facts[name] for name in _FACTS}, **own, walk=walk)
+        model = cls(**{name: facts[name] for name in _FACTS}, **own, walk=walk)
+        _check_stored(model)
+        return model
+
+
+def _check_stored(model: JknModel) -> None:
+    """That everything a stored model is made of fits together."""
+    r, m = len(shaped(model.walk.s, None)), len(model.labelled)
+    n = shaped(model.walk.U, None, r).shape[0]
+    shaped(model.walk.Vt, r, n)
+    _, columns, k = shaped(model.projection, None, None, None).shape
+    C = shaped(model.coefficients, k, None).shape[1]
+    shaped(model.bias, C), shaped(model.weights, m), shaped(model.targets, m, C)
+    nodes = model.labelled
+    within = nodes.dtype.kind == "i" and nodes.ndim == 1 and m and nodes.min() >= 0 and nodes.max() < n
+    known = model.design in PAPER_DESIGNS and isinstance(model.exact, bool)
+    if not within or not known or columns < 2 * r + 1 or not len(model.projection):
+        raise ShapeError("labelled nodes, design and columns do not belong together")
+    integer("window", model.window, least=1)
+    finite_number("negative", model.negative, least=0.0)
+    if model.ridge is not None:
+        finite_number("ridge", model.ridge, least=0.0)
 
 
 def fit_jkn(

@@ -17,27 +17,27 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from fastgrl import estimate, explanations
+from fastgrl import explanations
 from fastgrl.certificates import Certificate
 from fastgrl.checks import Array, integer, shown
 from fastgrl.errors import ArgumentError, ShapeError
-from fastgrl.estimate import Estimate, check_memory
+from fastgrl.estimate import check_memory, estimate_nodes
 from fastgrl.explanations import Explanation
 from fastgrl.graph import Graph
-from fastgrl.ids import as_ids
-from fastgrl.inputs import as_graph, ids_of, seed_of, threads_of
+from fastgrl.inputs import as_graph, ids_of, threads_of
 from fastgrl.linear_parts import solve
+from fastgrl.node_costs import NodeEstimate
 from fastgrl.node_fits import calibrated, certified, fit_nodes, predicted_labels, probabilities, thresholds
 from fastgrl.node_growth import grown_inputs, new_ids
-from fastgrl.node_inputs import Known, as_features, known_classes, label_of, labels_of, row_of_labels
-from fastgrl.node_models import NODE_DESIGNS, Fitted, NodeFit, NodeInputs, NodeSettings, is_sparse
+from fastgrl.node_inputs import as_features, known_classes, label_of, labels_of, row_of_labels
+from fastgrl.node_models import Fitted, NodeFit, NodeSettings, is_sparse
+from fastgrl.node_preparation import feature_names_of, in_order, named_classes, telling_inputs
 from fastgrl.node_relabelling import relabel_fit
+from fastgrl.node_settings import JKN_SETTINGS, settings_of
 from fastgrl.node_storage import NodeParts, save_node_parts
-from fastgrl.ordering import canonical_order, reordered
+from fastgrl.ordering import reordered
 from fastgrl.parallel import single_threaded_blas, use_threads
 from fastgrl.progress import Progress
-from fastgrl.views import VIEWS
-from fastgrl.walks import finite_number
 
 
 class NodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -122,18 +122,24 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         are names for the columns of a 2-D `y`, `feature_names` names that `explain` gives features.
         """
         graph = as_graph(graph)
-        settings = self._settings(graph)
+        settings = settings_of(self.get_params(deep=False), graph)
         X = as_features(features, graph.num_nodes)
         known = known_classes(graph, y, validation=validation, class_weight=self.class_weight)
-        known = _named(known, class_names)
+        known = named_classes(known, class_names)
         if self.max_memory is not None:
-            quote = self.cost(graph, features=X, classes=len(known.targets.classes))
+            quote = self.cost(
+                graph,
+                X,
+                classes=len(known.targets.classes),
+                labelled=len(known.targets.labelled),
+                validation=known.validation is not None,
+            )
             check_memory(quote, integer("max_memory", self.max_memory, least=1))
-        inputs, known, position = _in_order(graph, X, known)
-        inputs, notices = _told_apart(inputs)
+        inputs, known, position = in_order(graph, X, known)
+        inputs, notices = telling_inputs(inputs)
         with self._threads():
             fit = fit_nodes(inputs, known.targets, settings, validation=known.validation, progress=progress)
-        names = _feature_names(feature_names, X)
+        names = feature_names_of(feature_names, X)
         fit = _with_notices(fit, (*known.notices, *notices))
         self._keep(
             NodeParts(self.get_params(), inputs, known.targets, fit, known.validation, names), position
@@ -151,50 +157,25 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.seconds_, self.notices_ = dict(fitted.seconds), list(fitted.notices)
         self.n_features_in_ = 0 if parts.inputs.features is None else parts.inputs.features.shape[1]
 
-    def _settings(self, graph: Graph) -> NodeSettings:
-        if self.design not in NODE_DESIGNS:
-            near = difflib.get_close_matches(str(self.design), NODE_DESIGNS, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ArgumentError(
-                f"design must be one of {', '.join(NODE_DESIGNS)}, got {shown(self.design)}{hint}"
-            )
-        if not isinstance(self.select, bool | np.bool_):
-            raise ArgumentError(f"select must be True or False, got {shown(self.select)}")
-        if graph.num_nodes < 2:
-            raise ArgumentError(f"{graph!r} has no two nodes to tell apart")
-        threads_of(self.n_jobs)
-        self._refuse_others()
-        return NodeSettings(
-            design=self.design,
-            rank=_count("n_components", self.n_components, 1),
-            select=bool(self.select),
-            views=_views(self.views),
-            restart=_number("restart", self.restart, above=0.0, most=1.0),
-            ridge=_number("ridge", self.ridge, above=0.0),
-            balance=_number("balance", self.balance),
-            rounds=_count("rounds", self.rounds, 0),
-            hops=_count("hops", self.hops, 0),
-            window=_count("window", self.window, 1),
-            negative=_number("negative", self.negative),
-            seed=seed_of(self.random_state),
-        )
-
-    def _refuse_others(self) -> None:
-        """Settings that the design would silently ignore."""
-        own = _CO_RIDGE if self.design == "co-ridge" else _JKN
-        own = own | {"ridge"} if self.design == "jkn-text" else own
-        for name in sorted((_CO_RIDGE | _JKN) - own):
-            if getattr(self, name) is not None:
-                raise ArgumentError(f"{name} is not a setting of {self.design}; leave it out")
-
-    def cost(self, graph: Graph, features: Any = None, classes: int = 2) -> Estimate:
-        """What `fit` would cost."""
+    def cost(
+        self,
+        graph: Graph,
+        features: Any = None,
+        *,
+        classes: int = 2,
+        labelled: int | None = None,
+        validation: bool = True,
+    ) -> NodeEstimate:
+        """What `fit` would cost, with `validation` nodes to choose settings by or without."""
         X = as_features(features, graph.num_nodes)
         shape = None if X is None else (X.shape[1], int(X.nnz) if is_sparse(X) else None)
-        return estimate.estimate_nodes(
+        return estimate_nodes(
             graph,
             features=shape,
             classes=classes,
+            labelled=labelled,
+            validation=validation,
+            views=None if self.views is None else len(settings_of(self.get_params(), graph).views or ()),
             design=self.design,
             rank=self.n_components,
             select=bool(self.select),
@@ -385,8 +366,10 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _chosen_settings(self) -> NodeSettings:
-        chosen = {name: value for name, value in self.chosen_.items() if name in _JKN | {"rank", "ridge"}}
-        return replace(self._settings(self._parts.inputs.graph), **chosen)
+        chosen = {
+            name: value for name, value in self.chosen_.items() if name in JKN_SETTINGS | {"rank", "ridge"}
+        }
+        return replace(settings_of(self.get_params(deep=False), self._parts.inputs.graph), **chosen)
 
     def _target_row(self, label: Any) -> Array | None:
         if self.multilabel_:
@@ -403,10 +386,6 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         save_node_parts(self._parts, folder, force=force, position=self._position)
 
 
-_CO_RIDGE = {"views", "restart", "ridge", "balance", "rounds"}
-_JKN = {"hops", "window", "negative"}
-
-
 def node_classifier_of(parts: NodeParts, position: Array | None = None) -> NodeClassifier:
     """The estimator that a model folder tells of."""
     nodes = NodeClassifier(**parts.parameters)
@@ -414,80 +393,6 @@ def node_classifier_of(parts: NodeParts, position: Array | None = None) -> NodeC
     return nodes
 
 
-def _in_order(graph: Graph, X: Any, known: Known) -> tuple[NodeInputs, Known, Array | None]:
-    """Nodes numbered by their ids, so that their order in the caller's files changes nothing."""
-    order = canonical_order(graph.node_ids)
-    if order is None:
-        return NodeInputs(graph, X), known, None
-    position = np.argsort(order)
-    targets, validation = known.targets, known.validation
-    labelled = position[targets.labelled]
-    sorting = np.argsort(labelled)
-    moved = replace(
-        targets,
-        labels=targets.labels[order],
-        labelled=labelled[sorting],
-        weights=targets.weights[sorting],
-    )
-    if validation is not None:
-        validation = replace(validation, nodes=position[validation.nodes])
-    inputs = NodeInputs(reordered(graph, order), None if X is None else X[order])
-    return inputs, replace(known, targets=moved, validation=validation), position
-
-
-def _named(known: Known, names: Any) -> Known:
-    if names is None:
-        return known
-    given = as_ids(names, "class_names")
-    if not known.targets.multilabel or len(given) != len(known.targets.classes):
-        columns = f"{len(known.targets.classes)} columns" if known.targets.multilabel else "one dimension"
-        raise ArgumentError(
-            f"class_names name the columns of a 2-D y: {len(given)} names, but y has {columns}"
-        )
-    return replace(known, targets=replace(known.targets, classes=given))
-
-
-def _feature_names(names: Any, X: Any) -> tuple[str, ...] | None:
-    given = None if names is None else tuple(map(str, names))
-    columns = 0 if X is None else X.shape[1]
-    if given is not None and len(given) != columns:
-        raise ArgumentError(f"there are {len(given)} feature_names for {columns} columns of features")
-    return given
-
-
-def _told_apart(inputs: NodeInputs) -> tuple[NodeInputs, tuple[str, ...]]:
-    """Without features that say nothing."""
-    X = inputs.features
-    if X is None or (X.shape[1] and (X.data if is_sparse(X) else X).any()):
-        return inputs, ()
-    what = "there are no columns of features" if not X.shape[1] else "all features are zero"
-    return NodeInputs(inputs.graph), (f"{what}: the graph alone is used",)
-
-
 def _with_notices(fit: NodeFit, notices: tuple[str, ...]) -> NodeFit:
     fitted: Fitted = fit.fitted
     return replace(fit, fitted=replace(fitted, notices=(*notices, *fitted.notices)))
-
-
-def _count(name: str, value: Any, least: int) -> int | None:
-    return None if value is None else integer(name, value, least=least)
-
-
-def _number(name: str, value: Any, *, above: float | None = None, most: float = np.inf) -> float | None:
-    if value is None:
-        return None
-    number = finite_number(name, value, least=0.0)
-    if (above is not None and number <= above) or number > most:
-        limit = f" and at most {most:g}" if np.isfinite(most) else ""
-        raise ArgumentError(f"{name} must be above {above or 0:g}{limit}, got {shown(value)}")
-    return number
-
-
-def _views(views: Any) -> tuple[str, ...] | None:
-    if views is None:
-        return None
-    chosen = (views,) if isinstance(views, str) or not np.iterable(views) else tuple(views)
-    strange = [view for view in chosen if view not in VIEWS]
-    if not chosen or strange or len(set(chosen)) < len(chosen):
-        raise ArgumentError(f"views are some of {', '.join(VIEWS)}, each once; got {shown(views)}")
-    return chosen

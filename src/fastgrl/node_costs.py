@@ -200,7 +200,7 @@ def estimate_nodes(
     n, d, entries = graph.num_nodes, *(features or (0, None))
     recipe = recipe_for(n)
     usual = recipe.views if select and validation else recipe.usual_views
-    ranks = JKN_RANKS | {"co-ridge": recipe.rank}
+    ranks = {"co-ridge": recipe.rank} | JKN_RANKS
     return NodeEstimate(
         num_nodes=n,
         num_stored=len(graph.indices),
@@ -254,7 +254,7 @@ def _co_ridge_bytes(cost: NodeEstimate) -> float:
         making + 4 * block,
         making + _projection_bytes(cost, F),
         making + 2 * F + _making_bytes(cost),
-        making + 2 * F + _similar_bytes(cost),
+        A + operator + rounds + 2 * (block + F) + _similar_bytes(cost),
         block + A + MAKING_ENTRY * cost._entries,
         most * block + A + 2 * operator + again + rounds + 6 * _F64 * n * cost.classes,
     ]
@@ -339,7 +339,7 @@ def _reduction_bytes(cost: NodeEstimate) -> float:
 def _co_ridge_seconds(cost: NodeEstimate) -> float:
     n, k, C = cost.num_nodes, cost._kept, cost.classes
     projected = cost._width if cost._width <= EXACT_COLUMNS else k / 2
-    columns = FILTER_STEPS * cost._blocks_made * k
+    columns: float = FILTER_STEPS * cost._blocks_made * k
     columns += PROJECTION_STEPS * cost._projection_products * projected
     smoothing = columns * (cost._entries / SPARSE_RATE + 2 * n / CHANGE_RATE)
     solves = cost.fits * SELF_TRAINING * cost.views

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from fastgrl.certificates import Certificate
 from fastgrl.checks import Array
+from fastgrl.errors import ShapeError
 from fastgrl.graph import Graph
 from fastgrl.operators import Operator
 
@@ -136,6 +137,20 @@ class HopBasis:
         return np.asarray(self.features @ self.projection)
 
 
+def shaped(array: Array, *shape: int | None) -> Array:
+    """An array of finite floats of that shape (None: any length), or an error.
+
+    >>> shaped(np.zeros((2, 3)), 2, None).shape
+    (2, 3)
+    """
+    fits = array.ndim == len(shape) and all(
+        want in (None, have) for want, have in zip(shape, array.shape, strict=True)
+    )
+    if not fits or array.dtype.kind != "f":
+        raise ShapeError(f"expected floats of shape {shape}, got {array.dtype} of {array.shape}")
+    return array
+
+
 def is_sparse(array: Any) -> bool:
     """Whether an array is one of SciPy's sparse kinds."""
     return bool(sp.issparse(array))
@@ -182,6 +197,11 @@ class NodeModel(ABC):
     """A fitted design. Frozen: what is learnt later makes another model."""
 
     exact: bool  # scores are the sum of the parts' P, each times its share
+
+    @property
+    @abstractmethod
+    def size(self) -> tuple[int, int]:
+        """How many nodes it was fitted to, and how many classes it knows."""
 
     @property
     @abstractmethod

@@ -16,7 +16,7 @@ from fastgrl.jkn import fit_jkn
 from fastgrl.linear_parts import Solution, leave_one_out, relabelled, solve
 from fastgrl.node_fits import calibrated, predicted_labels, thresholds
 from fastgrl.node_inputs import label_weights
-from fastgrl.node_models import LinearPart, NodeFit, NodeInputs, NodeModel, NodeSettings, Targets
+from fastgrl.node_models import Fitted, LinearPart, NodeFit, NodeInputs, NodeModel, NodeSettings, Targets
 
 Linear = tuple[Sequence[LinearPart], Sequence[Solution]]
 
@@ -56,7 +56,11 @@ def relabel_fit(
         done = [relabelled(part, changes, solution=solved) for part, solved in zip(*linear, strict=True)]
     parts, solutions = [part for part, _ in done], [solved for _, solved in done]
     model, scores = model.resolved(solutions)
-    loo = leave_one_out(parts[0], changed.labelled, solution=solutions[0]) if exact else None
+    loo = (
+        leave_one_out(parts[0], changed.labelled, solution=solutions[0])
+        if exact
+        else _left_out_before(fit.fitted, targets, changed)
+    )
     fitted = replace(fitted, model=model, scores=scores, loo_scores=loo)
     # Without exact leaving out, co-ridge finds another temperature when asked; the paper's keep theirs.
     kept = None if isinstance(model, CoRidgeModel) else fit.temperature
@@ -68,6 +72,15 @@ def relabel_fit(
         other = predicted_labels(again, limits) != predicted_labels(scores, limits)
         difference = float(other.any(axis=1).mean())
     return Relabelled(renewed, changed, (parts, solutions), exact, difference)
+
+
+def _left_out_before(fitted: Fitted, targets: Targets, changed: Targets) -> Array | None:
+    """What nodes that are labelled now scored without their own label before; None if co-ridge asks later."""
+    if fitted.loo_scores is None or isinstance(fitted.model, CoRidgeModel):
+        return None
+    scores = fitted.scores.copy()
+    scores[targets.labelled] = fitted.loo_scores
+    return np.asarray(scores[changed.labelled])
 
 
 def _refit(model: NodeModel, inputs: NodeInputs, targets: Targets, settings: NodeSettings) -> Array:

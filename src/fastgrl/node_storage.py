@@ -299,4 +299,8 @@ class _Reader:
     def model(self) -> NodeModel:
         known, arrays = self.stored.facts["model"], self.stored.arrays
         own = {key.removeprefix(_MODEL): array for key, array in arrays.items() if key.startswith(_MODEL)}
-        return MODELS[known["name"]].of_stored(own, decoded(known["facts"]))
+        return self.sized(MODELS[known["name"]].of_stored(own, decoded(known["facts"])))
+
+    def sized(self, model: NodeModel) -> NodeModel:
+        self.insist(model.size == self.stored.arrays["scores"].shape, "the size of its model")
+        return model

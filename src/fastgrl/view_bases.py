@@ -163,9 +163,11 @@ def certify_projection(surroundings: Surroundings, view: str, projection: Array)
     V = projection.astype(M.dtype)
     Y = M @ V
     squares, W = np.linalg.eigh(NUMPY.cross(Y, Y))
-    kept = np.flatnonzero(squares > 1e-10 * squares[-1])[::-1]  # of the others only rounding is known
-    values, W = np.sqrt(squares[kept]), W[:, kept]
-    U = Y @ (W / values).astype(M.dtype)
+    largest = float(squares[-1])
+    kept = np.flatnonzero(squares > 1e-10 * largest)[::-1]  # of the others only rounding is known
+    kept = kept if largest > 0 else np.array([len(squares) - 1])  # features that say nothing
+    values, W = np.sqrt(np.maximum(squares[kept], 0.0)), W[:, kept]
+    U = Y @ (W / np.where(values > 0, values, 1.0)).astype(M.dtype)
     return certificate(M, SVD(U, values.astype(M.dtype), np.ascontiguousarray((V @ W.astype(M.dtype)).T)))
 
 
