@@ -43,6 +43,10 @@ class Toy(NodeModel):
     views: tuple[str, ...]
     exact = True
 
+    @property
+    def size(self):
+        return NODES, len(self.slopes)
+
     def scores(self, inputs):
         return inputs.graph.degrees[:, None] * self.slopes
 
@@ -76,6 +80,7 @@ def surroundings():
         yield
 
 
+NODES = 12
 PARAMETERS = {
     **{"design": "co-ridge", "n_components": None, "select": True, "views": ("l", "i"), "restart": 0.15},
     **{"class_weight": {0: 1.0, 2: 0.5}, "random_state": 3, "n_jobs": None, "max_memory": None},
@@ -177,7 +182,7 @@ def parts(
     seed=0, *, features="sparse float32", classes=NAMES[4], multilabel=False, directed=False, **changes
 ):
     rng = np.random.default_rng(seed)
-    n, C = 12, len(classes)
+    n, C = NODES, len(classes)
     edges = np.unique(np.sort(rng.integers(0, n, (30, 2))), axis=0)
     ids = np.array([f"n{i}" for i in range(n)], object)
     weights = rng.random(len(edges)) + 0.5 if directed else None
