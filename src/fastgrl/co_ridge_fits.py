@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,7 +32,7 @@ from fastgrl.node_models import (
 )
 from fastgrl.parallel import parallel_map, use_threads
 from fastgrl.progress import Progress, portions
-from fastgrl.self_training import Round, Trainer
+from fastgrl.self_training import SMALL_VIEW, Round, Trainer
 from fastgrl.stopwatch import Stopwatch
 from fastgrl.view_bases import Coordinates, Surroundings, projection_of
 from fastgrl.views import FeatureMap
@@ -42,8 +42,6 @@ TURNS = 5
 
 # Coordinates of all restarts are kept while they take less than this; beyond, those of one restart.
 _KEPT_BYTES = 1 << 29
-# With fewer numbers than this in a view, settings are worth a thread each; with more, chunks of rows are.
-_SMALL_VIEW = 1 << 23
 
 
 @dataclass(eq=False)
@@ -60,7 +58,8 @@ class Workshop:
     @classmethod
     def of(cls, model: CoRidgeModel, inputs: NodeInputs) -> Workshop:
         """With the projections and frames of a model."""
-        return cls(model.surroundings(inputs), 0, 0, dict(model.projections), {}, dict(model.frames))
+        rank = max(V.shape[1] for V in model.projections.values())
+        return cls(model.surroundings(inputs), rank, 0, dict(model.projections), {}, dict(model.frames))
 
     def coordinates(self, view: str, restart: float) -> Coordinates:
         """Z of a view."""
@@ -74,12 +73,32 @@ class Workshop:
             self.made[key], self.frames[key] = found, found.frame
         return self.made[key]
 
+    @property
+    def small(self) -> bool:
+        """Whether whole runs, and not rows, are shared out among threads."""
+        return self.around.inputs.num_nodes * self.rank <= SMALL_VIEW
+
+    def prepare(self, views: Iterable[str], restarts: Sequence[float]) -> None:
+        """Make coordinates of several views at once."""
+        views = tuple(views)
+        self.around.warm("k" in views)
+        missing = [
+            view for view in dict.fromkeys(_own(view) for view in views) if view not in self.projections
+        ]
+        jobs = [*missing, *(["similar"] if "k" in views else [])]
+        made = parallel_map(_alone(self._prepared), jobs)
+        self.projections |= dict(zip(missing, made, strict=False))
+        parallel_map(_alone(lambda key: self.coordinates(*key)), list(itertools.product(views, restarts)))
+
+    def _prepared(self, job: str) -> Any:
+        return self.around.operator("k") if job == "similar" else self._projection(job)
+
     def _projection(self, view: str) -> Array:
         """V of a view; k has the features of l, and smooths them little differently."""
-        if view == "k":
-            if "l" not in self.projections:
-                self.projections["l"] = self._projection("l")
-            return self.projections["l"]
+        if _own(view) != view:
+            if _own(view) not in self.projections:
+                self.projections[_own(view)] = self._projection(_own(view))
+            return self.projections[_own(view)]
         return projection_of(self.around, view, rank=self.rank, seed=self.seed)
 
     def _make_room(self, restart: float) -> None:
@@ -97,6 +116,11 @@ class Workshop:
         found = self.coordinates(view, restart)
         basis = self.around.basis(view, self.projections[view], restart, found.frame)
         return replace(basis, computed=(found.Z, found.norms))
+
+
+def _own(view: str) -> str:
+    """The view whose projection a view has."""
+    return "l" if view == "k" else view
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,6 +200,8 @@ def fit_co_ridge(
         if settings.select:
             chosen = _by_leave_one_out(shop, targets, grid)
             watch.stop("select")
+        if shop.small:
+            shop.prepare(chosen.views, [chosen.restart])
         latest = _trained(shop.trainer(chosen.views, chosen.restart, targets), chosen)
         podium.enter(Tried(0.0, 0.0, 0, Member(chosen, latest)))
     fitted = _fitted(shop, targets, podium, validation, walk)
@@ -249,7 +275,7 @@ def left_out(model: CoRidgeModel, inputs: NodeInputs, targets: Targets) -> Array
         latest = _trained(replace(trainer, targets=rest), how)
         out[hidden] = combined(latest.beliefs[targets.labelled[hidden]], targets.multilabel)
 
-    _each(judge, range(TURNS), trainer)
+    _each(judge, range(TURNS), shop)
     return out
 
 
@@ -274,47 +300,46 @@ def _sweep(
     podium: Podium,
     progress: Progress | None,
 ) -> None:
-    """Run every setting; those that differ in rounds only are one run."""
+    """Run every setting; those that differ in rounds only are one run, and those of one ridge begin alike."""
     order = {setting: place for place, setting in enumerate(grid.settings())}
-    runs = list(itertools.product(grid.ridges, grid.balances))
+    runs = list(itertools.product(grid.restarts, grid.views, grid.ridges))
     done = itertools.count(1)
-    total = len(grid.restarts) * len(grid.views) * len(runs)
 
-    def report() -> None:
-        finished = next(done)
-        if progress is not None and threading.current_thread() is threading.main_thread():
-            progress(finished, total)
-
-    for restart, views in itertools.product(grid.restarts, grid.views):
+    def run(how: tuple[float, tuple[str, ...], float]) -> None:
+        restart, views, ridge = how
         trainer = shop.trainer(views, restart, targets)
-
-        def run(how: Any, trainer: Trainer = trainer, at: Any = (views, restart)) -> None:
-            ridge, balance = how
-            rounds = trainer.rounds(ridge=ridge, balance=balance, rounds=max(grid.rounds))
+        start = trainer.start(ridge)
+        for balance in grid.balances:
+            rounds = trainer.rounds(ridge=ridge, balance=balance, rounds=max(grid.rounds), start=start)
             for number, latest in enumerate(rounds):
                 if number in grid.rounds:
-                    setting = Setting(at[0], at[1], ridge, balance, number)
+                    setting = Setting(views, restart, ridge, balance, number)
                     figures = _judged(latest, validation, targets.multilabel)
                     podium.enter(Tried(*figures, order[setting], Member(setting, latest)))
-            report()
+        finished = next(done)
+        if progress is not None and threading.current_thread() is threading.main_thread():
+            progress(finished, len(runs))
 
-        _each(run, runs, trainer)
+    if shop.small:
+        shop.prepare(dict.fromkeys(view for views in grid.views for view in views), grid.restarts)
+    _each(run, runs, shop)
 
 
-def _each(run: Callable[[Any], None], runs: Sequence[Any], trainer: Trainer) -> None:
-    if trainer.views[0].size <= _SMALL_VIEW:
+def _each(run: Callable[[Any], None], runs: Sequence[Any], shop: Workshop) -> None:
+    """On a small graph one thread for each run; on a large one, rows are shared out among them."""
+    if shop.small:
         parallel_map(_alone(run), runs)
         return
     for how in runs:
         run(how)
 
 
-def _alone(run: Any) -> Any:
+def _alone(run: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """One thread for each run: the pool is busy with other runs."""
 
-    def on_one_thread(how: Any) -> None:
+    def on_one_thread(how: Any) -> Any:
         with use_threads(1):
-            run(how)
+            return run(how)
 
     return on_one_thread
 
@@ -340,6 +365,8 @@ def _agreement(predicted: Array, labels: Array) -> float:
 def _by_leave_one_out(shop: Workshop, targets: Targets, grid: Grid) -> Setting:
     """The ridge whose round on labels alone predicts most labels that were left out; the rest by default."""
     default = grid.defaults()
+    if shop.small:
+        shop.prepare(default.views, [default.restart])
     bases = [shop.basis(view, default.restart) for view in default.views]
     weights = np.zeros(len(targets.labels))
     weights[targets.labelled] = targets.weights

@@ -241,7 +241,8 @@ def figure_of_merit(scores: Array, labels: Array, *, multilabel: bool) -> float:
     0.5
     """
     if not multilabel:
-        return float(np.mean(scores.argmax(axis=1) == labels.argmax(axis=1))) if len(labels) else 0.0
+        rows = np.arange(len(labels))  # a label that no training node has is in no column
+        return float(np.mean(labels[rows, scores.argmax(axis=1)] > 0)) if len(labels) else 0.0
     true, false = scores[labels > 0], scores[labels <= 0]
     return roc_auc(true, false) if len(true) and len(false) else 0.0
 

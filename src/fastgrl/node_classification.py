@@ -47,7 +47,7 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     design: "co-ridge" (the default, most accurate), or the paper's: "jkn" (SVD of the labelled rows),
         "jkn-text" (SVD of the whole matrix, as its text says), "jkn-as-released" (as its program did it).
-    n_components: directions that are kept (None: 200 for co-ridge; chosen, or 30, for the paper's).
+    n_components: directions that are kept (None: about 100 for co-ridge; chosen, or 30, for the paper's).
     select: choose settings on the validation nodes, or by leave-one-out where there are none; False takes
         the defaults.
     views, restart, ridge, balance, rounds: of co-ridge: which views ("l", "i", "k"), how near features are

@@ -36,7 +36,7 @@ class Recipe:
 
 
 RECIPES = (
-    Recipe(10_000, 200, 3, 3, 48, similar=True),
+    Recipe(10_000, 128, 3, 3, 48, similar=True),
     Recipe(30_000, 100, 2, 1, 16, similar=True),
     Recipe(math.inf, 100, 2, 1, 16, similar=False),
 )

@@ -44,7 +44,7 @@ def weighted_ridge(Z: Array, weights: Array, Q: Array, *, ridge: float) -> Ridge
     array([[3.]])
     """
     used = np.flatnonzero(weights)
-    if len(used) < len(weights):
+    if 2 * len(used) < len(weights):  # else a copy would cost more than the rows it spares
         Z, weights, Q = Z[used], weights[used], Q[used]
     w = (weights / weights.sum()).astype(np.float64)
     moments = _moments(Z, w, Q)

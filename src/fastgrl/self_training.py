@@ -6,6 +6,7 @@ weighted by how sure the belief is. Without the balance of classes a large class
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from fastgrl.checks import Array
 from fastgrl.filters import smoothed
 from fastgrl.node_models import Targets
 from fastgrl.operators import Operator
+from fastgrl.parallel import parallel_map
 from fastgrl.ridge import RidgeFit, weighted_ridge
 
 SHARPNESS = 4.0
@@ -22,6 +24,8 @@ LABELLED_SHARE = 0.3
 LATER_RIDGE = 0.3
 SMOOTHING_STEPS = 6
 _LEAST_SCALE = 1e-6
+# With fewer numbers than this in a view, views and settings are worth a thread each; with more, rows are.
+SMALL_VIEW = 1 << 23
 
 
 @dataclass(frozen=True)
@@ -99,12 +103,17 @@ class Trainer:
     averaging: Operator
     smoothing: float = 0.7
 
-    def rounds(self, *, ridge: float, balance: float, rounds: int) -> Iterator[Round]:
-        """Round 0 on the labels, then as many as asked for."""
-        n = len(self.targets.labels)
-        weights = np.zeros(n)
+    def start(self, ridge: float) -> Round:
+        """Round 0, on the labels alone."""
+        weights = np.zeros(len(self.targets.labels))
         weights[self.targets.labelled] = self.targets.weights
-        latest = self._solved(weights, self.targets.labels.astype(np.float32), ridge)
+        return self._solved(weights, self.targets.labels.astype(np.float32), ridge)
+
+    def rounds(
+        self, *, ridge: float, balance: float, rounds: int, start: Round | None = None
+    ) -> Iterator[Round]:
+        """Round 0, unless it is given, then as many as asked for."""
+        latest = self.start(ridge) if start is None else start
         yield latest
         for _ in range(rounds):
             targets = self._smoothed(latest.beliefs)
@@ -113,19 +122,18 @@ class Trainer:
             yield latest
 
     def _solved(self, weights: Array, targets: Array, ridge: float) -> Round:
-        solutions, squashes = [], []
-        beliefs: Array | None = None
-        for Z in self.views:
+        def of_view(Z: Array) -> tuple[RidgeFit, Squash, Array]:
             solution = weighted_ridge(Z, weights, targets, ridge=ridge)
             P = solution.scores(Z)
             squash = squash_of(P, self.targets)
-            believed = squash(P)
-            beliefs = believed if beliefs is None else np.add(beliefs, believed, out=beliefs)
-            solutions.append(solution)
-            squashes.append(squash)
-        assert beliefs is not None
+            return solution, squash, squash(P)
+
+        small = self.views[0].size <= SMALL_VIEW
+        solved = parallel_map(of_view, self.views) if small else list(map(of_view, self.views))
+        solutions, squashes, believed = zip(*solved, strict=True)
+        beliefs = functools.reduce(lambda one, other: np.add(one, other, out=one), believed)
         beliefs /= len(solutions)
-        return Round(weights, targets, ridge, tuple(solutions), tuple(squashes), beliefs)
+        return Round(weights, targets, ridge, solutions, squashes, beliefs)
 
     def _clamped(self, Q: Array) -> Array:
         Q[self.targets.labelled] = self.targets.known

@@ -40,12 +40,11 @@ def similar_nodes(F: Any, count: int) -> sp.csr_array:
     n, everyone = F.shape[0], as_operator(F)
 
     def nearest(begin: int) -> tuple[Array, Array]:
-        rows = F[begin : begin + _ROWS_AT_ONCE]
-        dense = np.asarray(rows if isinstance(rows, np.ndarray) else rows.toarray())
-        close = np.ascontiguousarray((everyone @ np.ascontiguousarray(dense.T)).T)
-        return _largest(close, begin, count)
+        rows = F[begin : begin + _ROWS_AT_ONCE].T
+        dense = np.ascontiguousarray(rows) if isinstance(rows, np.ndarray) else rows.toarray(order="C")
+        return _largest(np.ascontiguousarray((everyone @ dense).T), begin, count)
 
-    return _symmetrised([nearest(begin) for begin in range(0, n, _ROWS_AT_ONCE)], n)
+    return _symmetrised(parallel_map(nearest, range(0, n, _ROWS_AT_ONCE)), n)
 
 
 def _largest(close: Array, begin: int, count: int) -> tuple[Array, Array]:

@@ -77,6 +77,12 @@ class Surroundings:
         similar = NEIGHBOUR_WEIGHT * similarity_graph(self.of("i"))
         return renormalised_matrix(self.adjacency + similar, dtype=self.dtype)
 
+    def warm(self, similar: bool) -> None:
+        """Make what several threads are going to need, once."""
+        self._plain, self.averaging  # noqa: B018
+        if similar:
+            self.adjacency  # noqa: B018
+
     def operator(self, view: str) -> Operator:
         """Â of a view."""
         return self._with_similar if view == "k" else self._plain
