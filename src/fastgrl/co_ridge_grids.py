@@ -42,7 +42,7 @@ SMALL = Recipe(
     (0.5, 1.0),
     0.7,
     ("k", "l", "i"),
-    0.01,
+    0.02,
 )
 LARGE = Recipe(100, (("l",), ("k", "l")), (0.001, 0.003, 0.01, 0.03), (0.75,), 0.5, ("l",), 0.003)
 # Pairs of nodes are no longer compared: that would take longer than all the rest.
