@@ -337,7 +337,7 @@ def test_rounds_are_the_formulas(seed, ridge, balance, count):
     averaging = averaging_matrix(undirected(graph))
     T = averaging @ np.eye(N, dtype=np.float32)
     how = {"ridge": ridge, "balance": balance, "rounds": 3}
-    trainer = Trainer([Z.astype(np.float32) for Z in views], targets, averaging, smoothing=0.7)
+    trainer = Trainer([Z.astype(np.float32) for Z in views], targets, averaging)
     wanted = list(rounds_written_out(views, targets, T.astype(float), smoothing=0.7, **how))
     found = list(trainer.rounds(**how))
     assert len(found) == len(wanted) == 4

@@ -108,8 +108,7 @@ class Workshop:
     def trainer(self, views: tuple[str, ...], restart: float, targets: Targets) -> Trainer:
         """What settings with these views share."""
         coordinates = [self.coordinates(view, restart).Z for view in views]
-        smoothing = recipe_for(self.around.inputs.num_nodes).smoothing
-        return Trainer(coordinates, targets, self.around.averaging, smoothing)
+        return Trainer(coordinates, targets, self.around.averaging)
 
     def basis(self, view: str, restart: float) -> HopBasis:
         """Coordinates with how they came about."""

@@ -15,7 +15,7 @@ from fastgrl.errors import ArgumentError
 from fastgrl.node_models import NodeSettings
 from fastgrl.views import FeatureMap
 
-FEW_NODES, SOME_NODES = 10_000, 30_000
+FEW_NODES, SOME_NODES = 10_000, 100_000
 RESTARTS, ROUNDS = (0.1, 0.2), (2, 5)
 DEFAULT_RESTART, DEFAULT_BALANCE, DEFAULT_ROUNDS = 0.15, 0.75, 5
 
@@ -24,29 +24,23 @@ ViewSets = tuple[tuple[str, ...], ...]
 
 @dataclass(frozen=True)
 class Recipe:
-    """What suits graphs of a size: directions kept, the grid, and the restart of the smoothing of beliefs."""
+    """What suits graphs of a size: directions kept, the grid, and the defaults."""
 
     rank: int
     view_sets: ViewSets
     ridges: tuple[float, ...]
     balances: tuple[float, ...]
-    smoothing: float
     default_views: tuple[str, ...]
     default_ridge: float
 
 
-SMALL = Recipe(
-    128,
-    (("l",), ("l", "i"), ("k", "l", "i")),
-    (0.003, 0.01, 0.03, 0.1),
-    (0.5, 1.0),
-    0.7,
-    ("k", "l", "i"),
-    0.02,
-)
-LARGE = Recipe(100, (("l",), ("k", "l")), (0.001, 0.003, 0.01, 0.03), (0.75,), 0.5, ("l",), 0.003)
-# Pairs of nodes are no longer compared: that would take longer than all the rest.
-HUGE = Recipe(100, (("l",), ("l", "i")), (0.001, 0.003, 0.01, 0.03), (0.75,), 0.5, ("l",), 0.003)
+_RIDGES, _BALANCES = (0.003, 0.01, 0.03, 0.1), (0.5, 1.0)
+_TWO, _THREE = (("l",), ("l", "i")), (("l",), ("l", "i"), ("k", "l", "i"))
+SMALL = Recipe(128, _THREE, _RIDGES, _BALANCES, ("k", "l", "i"), 0.02)
+# Comparing all pairs of nodes would take longer than all the rest.
+LARGE = Recipe(128, _TWO, _RIDGES, _BALANCES, ("l",), 0.003)
+# Fewer of everything, since a setting takes a minute and not a moment.
+HUGE = Recipe(100, _TWO, (0.003, 0.01, 0.03), (0.75,), ("l",), 0.003)
 
 
 def recipe_for(num_nodes: int) -> Recipe:

@@ -37,8 +37,8 @@ class Recipe:
 
 RECIPES = (
     Recipe(10_000, 128, 3, 3, 48, similar=True),
-    Recipe(30_000, 100, 2, 1, 16, similar=True),
-    Recipe(math.inf, 100, 2, 1, 16, similar=False),
+    Recipe(100_000, 128, 2, 1, 32, similar=False),
+    Recipe(math.inf, 100, 2, 1, 12, similar=False),
 )
 JKN_RANKS = {"jkn": 30, "jkn-text": 30, "jkn-as-released": 30}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from fastgrl.ridge import RidgeFit, weighted_ridge
 SHARPNESS = 4.0
 LABELLED_SHARE = 0.3
 LATER_RIDGE = 0.3
-SMOOTHING_STEPS = 6
+SMOOTHING: dict[str, Any] = {"restart": 0.7, "steps": 6}
 _LEAST_SCALE = 1e-6
 # With fewer numbers than this in a view, views and settings are worth a thread each; with more, rows are.
 SMALL_VIEW = 1 << 23
@@ -93,15 +94,11 @@ class Round:
 
 @dataclass(frozen=True, eq=False)
 class Trainer:
-    """Views of the nodes (n×k each), what is known of them, and the matrix that beliefs are averaged along.
-
-    `smoothing` is the restart of that average: the larger, the nearer.
-    """
+    """Views of the nodes (n×k each), what is known of them, and the matrix beliefs are averaged along."""
 
     views: Sequence[Array]
     targets: Targets
     averaging: Operator
-    smoothing: float = 0.7
 
     def start(self, ridge: float) -> Round:
         """Round 0, on the labels alone."""
@@ -141,7 +138,9 @@ class Trainer:
 
     def _smoothed(self, beliefs: Array) -> Array:
         start = self._clamped(beliefs.copy())
-        return self._clamped(smoothed(self.averaging, start, restart=self.smoothing, steps=SMOOTHING_STEPS))
+        return self._clamped(
+            smoothed(self.averaging, start, restart=SMOOTHING_RESTART, steps=SMOOTHING_STEPS)
+        )
 
     def _weights(self, Q: Array, balance: float) -> Array:
         """.7 for all unlabelled nodes together, by how sure they are, .3 for the labelled; then the balance.

@@ -22,7 +22,7 @@ from fastgrl.fsvd import SVD, fsvd
 from fastgrl.linalg import NUMPY, map_chunks
 from fastgrl.node_models import HopBasis, NodeInputs
 from fastgrl.operators import Operator, as_operator
-from fastgrl.similarity import similarity_graph
+from fastgrl.similarity import similar_nodes
 from fastgrl.views import FeatureMap
 
 NEIGHBOUR_WEIGHT = 0.2
@@ -74,7 +74,7 @@ class Surroundings:
 
     @functools.cached_property
     def _with_similar(self) -> Operator:
-        similar = NEIGHBOUR_WEIGHT * similarity_graph(self.of("i"))
+        similar = NEIGHBOUR_WEIGHT * similar_nodes(self.of("i"))
         return renormalised_matrix(self.adjacency + similar, dtype=self.dtype)
 
     def warm(self, similar: bool) -> None:
