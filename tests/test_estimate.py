@@ -376,7 +376,7 @@ def test_constants_are_those_of_the_fit_of_nodes():
     assert node_costs.EXACT_COLUMNS == view_bases.MOST_EXACT_COLUMNS
     assert len(co_ridge_grids.RESTARTS) == node_costs.RESTARTS
     assert node_costs.SELF_TRAINING == max(co_ridge_grids.ROUNDS) == co_ridge_grids.DEFAULT_ROUNDS
-    assert node_costs.BELIEF_STEPS == self_training.SMOOTHING_STEPS
+    assert node_costs.BELIEF_STEPS == self_training.SMOOTHING["steps"]
     assert node_costs.AVERAGED == co_ridge_fits.AVERAGED
     assert node_costs.WALK_RANK == jkn_features.WALK_RANK
     assert node_costs.MANY_LABELS == jkn_sweeps.DUAL_LABELS

@@ -138,9 +138,7 @@ class Trainer:
 
     def _smoothed(self, beliefs: Array) -> Array:
         start = self._clamped(beliefs.copy())
-        return self._clamped(
-            smoothed(self.averaging, start, restart=SMOOTHING_RESTART, steps=SMOOTHING_STEPS)
-        )
+        return self._clamped(smoothed(self.averaging, start, **SMOOTHING))
 
     def _weights(self, Q: Array, balance: float) -> Array:
         """.7 for all unlabelled nodes together, by how sure they are, .3 for the labelled; then the balance.
