@@ -14,6 +14,7 @@ import pytest
 from test_cli import ESCAPE, in_terminal
 
 import fastgrl as fg
+from fastgrl import node_commands
 from fastgrl.cli import run
 from fastgrl.io.writers import write_embedding, write_table
 from fastgrl.options import NODE_DESIGNS
@@ -433,6 +434,30 @@ def test_datasets_are_evaluated_on_their_own_split(place, capsys):
     assert {"validation", "test", "chosen", "seconds", "peak_memory_bytes"} <= found.keys()
     assert (found["split"], found["design"]) == ("official", "co-ridge")
     assert found["test"]["accuracy"] > 0.9
+
+
+def test_settings_may_be_chosen_without_validation_nodes(place, capsys):
+    found = json.loads(said(capsys, "evaluate", "nodes", "digits", "--leave-one-out", "--json"))
+    assert found["validation"]["accuracy"] is None
+    assert found["chosen"]["averaged"] == 1
+    assert found["test"]["accuracy"] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("asked", "random_split", "there", "trained"),
+    [
+        (None, True, True, ("gcn",)),
+        (None, True, False, ()),
+        (None, False, True, ()),
+        ("none", True, True, ()),
+        ("gcn", False, False, ("gcn",)),
+    ],
+)
+def test_a_network_is_trained_beside_on_random_splits_if_it_is_there(
+    asked, random_split, there, trained, monkeypatch
+):
+    monkeypatch.setattr(node_commands, "find_spec", lambda name: there or None)
+    assert node_commands._beside(asked, random_split=random_split) == trained
 
 
 @pytest.mark.parametrize(

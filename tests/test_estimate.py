@@ -378,6 +378,8 @@ def test_constants_are_those_of_the_fit_of_nodes():
     assert node_costs.SELF_TRAINING == max(co_ridge_grids.ROUNDS) == co_ridge_grids.DEFAULT_ROUNDS
     assert node_costs.BELIEF_STEPS == self_training.SMOOTHING["steps"]
     assert node_costs.AVERAGED == co_ridge_fits.AVERAGED
+    assert node_costs.KEPT_BYTES == co_ridge_fits._KEPT_BYTES
+    assert node_costs.SMALL_VIEW == self_training.SMALL_VIEW
     assert node_costs.WALK_RANK == jkn_features.WALK_RANK
     assert node_costs.MANY_LABELS == jkn_sweeps.DUAL_LABELS
     assert jkn_sweeps.DEFAULTS.hops == (node_costs.HOPS,)

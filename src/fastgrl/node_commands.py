@@ -232,6 +232,9 @@ def evaluate_nodes(
     labels: Annotated[str | None, typer.Option(metavar="FILE", help="Ids and labels, for a file.")] = None,
     repeat: Annotated[int, typer.Option(metavar="N", parser=whole("repeat", 1), help="Seeds to try.")] = 1,
     random_split: Annotated[bool, typer.Option("--random-split", help="Draw the nodes anew.")] = False,
+    leave_one_out: Annotated[
+        bool, typer.Option("--leave-one-out", help="Choose without validation nodes.")
+    ] = False,
     beside: Annotated[
         str | None,
         typer.Option(
@@ -260,6 +263,7 @@ def evaluate_nodes(
             seed=fit.seed,
             repeat=repeat,
             random_split=random_split or not named,
+            leave_one_out=leave_one_out,
             baselines=_beside(beside, random_split=random_split),
             progress=progress,
         )

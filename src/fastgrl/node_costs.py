@@ -1,7 +1,8 @@
 """What fitting a node classifier costs, by formula; the constants are those of the fits, and a test says so.
 
 n is the number of nodes, d the columns of the features, k the rank, C the number of classes. A *block* is
-n×k: co-ridge holds one for each view and restart it tries, and four more (B, aB, H and ÂH) while one is made.
+n×k: co-ridge holds one for each view and restart it tries, and four (B, aB, H and ÂH) while one is made. On a
+small graph every thread makes blocks, and later runs settings, of its own: memory grows with threads there.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from fastgrl.costs import (
     Factorisation,
 )
 from fastgrl.errors import ArgumentError
+from fastgrl.parallel import thread_count
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,10 @@ JKN_RANKS = {"jkn": 30, "jkn-text": 30, "jkn-as-released": 30}
 # that smooth beliefs, and settings that are averaged.
 FILTER_STEPS, PROJECTION_STEPS, EXACT_COLUMNS, PROJECTION_ROUNDS, KEPT_BYTES = 25, 8, 600, 2, 1 << 29
 RESTARTS, SELF_TRAINING, BELIEF_STEPS, AVERAGED = 2, 5, 6, 5
-# Similar nodes: rows compared at once, coordinates they are compared by, edges of each in both directions.
-SIMILAR_ROWS, SIMILAR_COLUMNS, SIMILAR_EDGES = 512, 100, 20
+# Up to how many numbers in a block threads have views and settings of their own, and do not share rows.
+SMALL_VIEW = 1 << 23
+# Similar nodes: rows compared at once, and edges of each in both directions.
+SIMILAR_ROWS, SIMILAR_EDGES = 512, 10
 # jkn: the rank of its walks, dimensions that the PCA of features leaves, and the bytes of a panel.
 WALK_RANK, DIMENSIONS, PANEL_BYTES, HOPS = 32, 1064, 32 << 20, 6
 MANY_LABELS, SWEEP_COLUMNS = 1000, 1500
@@ -67,7 +71,8 @@ _F32, _F64 = 4, 8
 class NodeEstimate:
     """What fitting a node classifier costs; every figure follows from the fields.
 
-    `columns` is 0 without features, and `entries` None where they are dense. `views` are those of co-ridge.
+    `columns` is 0 without features, and `entries` None where they are dense. `views` are those of co-ridge, and
+    `workers` the threads that a small graph has settings of its own for.
     """
 
     num_nodes: int
@@ -83,6 +88,7 @@ class NodeEstimate:
     views: int = 2
     weighted: bool = False
     directed: bool = False
+    workers: int = 2
 
     @property
     def graph_bytes(self) -> int:
@@ -158,6 +164,15 @@ class NodeEstimate:
         return self.select and self.validation
 
     @property
+    def _at_once(self) -> int:
+        """Threads that make blocks, or run settings, of their own."""
+        return self.workers if self._small else 1
+
+    @property
+    def _small(self) -> bool:
+        return self.num_nodes * self.rank <= SMALL_VIEW
+
+    @property
     def _similar(self) -> bool:
         """Whether a view has the edges of similar nodes besides."""
         recipe = recipe_for(self.num_nodes)
@@ -215,6 +230,7 @@ def estimate_nodes(
         views=(usual if d else 1) if views is None else integer("views", views, least=1),
         weighted=graph.weights is not None,
         directed=graph.directed,
+        workers=thread_count(),
     )
 
 
@@ -239,30 +255,59 @@ def walks_of(cost: NodeEstimate) -> Factorisation:
 
 
 def _co_ridge_bytes(cost: NodeEstimate) -> float:
-    n, V = cost.num_nodes, cost.views
-    block, F = _F32 * n * cost._kept, _view_bytes(cost)
-    A, operator = ADJACENCY_ENTRY * cost._entries, OPERATOR_ENTRY * cost._entries
-    rounds = AVERAGED * n * (2 * _F32 * cost.classes + _F64)
-    walks = 0.0 if cost.columns else n * cost._width * (_F32 + _F64)
-    held, most = _coordinates_held(cost, block)
-    # A sweep makes coordinates when beliefs have been kept; leave-one-out keeps the features of each view.
-    beside = rounds + operator if cost._sweeps else (V - 1) * F * cost.select
-    again = OPERATOR_ENTRY * (cost._entries + SIMILAR_EDGES * n) * cost._similar
-    making = A + operator + again + beside + held * block
+    block, entries = _F32 * cost.num_nodes * cost._kept, cost._entries
+    A, operator = ADJACENCY_ENTRY * entries, OPERATOR_ENTRY * entries
+    again = OPERATOR_ENTRY * (entries + SIMILAR_EDGES * cost.num_nodes) * cost._similar
+    walks = 0.0 if cost.columns else cost.num_nodes * cost._width * (_F32 + _F64)
+    _, most = _coordinates_held(cost, block)
     phases = [
         0.0 if cost.columns else walks_of(cost).work_bytes - walks,
-        making + 4 * block,
-        making + _projection_bytes(cost, F),
-        making + 2 * F + _making_bytes(cost),
-        A + operator + rounds + 2 * (block + F) + _similar_bytes(cost),
-        block + A + MAKING_ENTRY * cost._entries,
-        most * block + A + 2 * operator + again + rounds + 6 * _F64 * n * cost.classes,
+        A + operator + again + _views_bytes(cost, block, operator),
+        block + A + MAKING_ENTRY * entries,
+        A + 2 * operator + again + most * block + _training_bytes(cost),
     ]
     return walks + _transposes(cost) + max(phases)
 
 
+def _views_bytes(cost: NodeEstimate, block: int, operator: int) -> float:
+    """Making projections and coordinates: first of all on a small graph, else when a setting needs them."""
+    F, V, T = _view_bytes(cost), cost.views, cost._at_once
+    held, _ = _coordinates_held(cost, block)
+    projection = _projection_bytes(cost, F)
+    coordinates = max(4 * block, 2 * F + _making_bytes(cost))
+    if cost._small:
+        prepared = [projection] * (V - cost._similar) + [_similar_bytes(cost, F)] * cost._similar
+        together = sum(sorted(prepared)[-T:])
+        return operator + max(together, held * block + min(T, cost._blocks_made) * coordinates)
+    # A sweep makes coordinates when beliefs have been kept; leave-one-out keeps the features of each view.
+    beside = operator + _rounds_bytes(cost) if cost._sweeps else (V - 1) * F * cost.select
+    similar = _similar_bytes(cost, F)
+    return beside + max((V - 1) * block + max(projection, similar), held * block + coordinates)
+
+
+def _rounds_bytes(cost: NodeEstimate) -> float:
+    """Rounds that are kept: weights, targets and beliefs of each."""
+    return (AVERAGED if cost._sweeps else 1) * _F32 * cost.num_nodes * (2 * cost.classes + 2)
+
+
+def _training_bytes(cost: NodeEstimate) -> float:
+    """Rounds, those under way among them, and the mean of the beliefs that are kept.
+
+    A round under way takes the four blocks of a filter, n×C each, or new targets, the beliefs of all views,
+    and scores. In a sweep the first round and the latest of every thread are there besides.
+    """
+    beliefs = _F32 * cost.num_nodes * cost.classes
+    under_way = max(4, cost.views + 2) * beliefs
+    if cost._sweeps:
+        under_way += 2 * _rounds_bytes(cost) / AVERAGED
+        under_way *= min(cost._at_once, cost.fits)
+    return _rounds_bytes(cost) + max(under_way, 6 * beliefs)
+
+
 def _coordinates_held(cost: NodeEstimate, block: int) -> tuple[int, int]:
     """The most blocks there are while another is made, and the most there are at all."""
+    if cost._small:
+        return max(0, cost._blocks_made - cost._at_once), cost._blocks_made
     held, most, before = 0, 0, 0
     for _ in range(RESTARTS if cost._sweeps else 1):
         for made in range(cost.views):
@@ -300,12 +345,12 @@ def _projection_bytes(cost: NodeEstimate, F: float) -> float:
     return F + max(_making_bytes(cost), _F32 * (n * left + d * right))
 
 
-def _similar_bytes(cost: NodeEstimate) -> float:
-    """Coordinates by which nodes are compared, thrice, and two tables of some nodes with all others."""
+def _similar_bytes(cost: NodeEstimate, F: float) -> float:
+    """Features, two tables of some nodes with all others and one of their features, and the edges found."""
     if not cost._similar:
         return 0.0
-    width = min(cost._width, SIMILAR_COLUMNS)
-    return _F32 * cost.num_nodes * (3 * width + 2 * SIMILAR_ROWS + 10 * SIMILAR_EDGES)
+    tables = SIMILAR_ROWS * (2 * cost.num_nodes + cost._width)
+    return 2 * F + _F32 * (tables + 10 * SIMILAR_EDGES * cost.num_nodes)
 
 
 def _jkn_bytes(cost: NodeEstimate) -> float:

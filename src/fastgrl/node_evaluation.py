@@ -31,6 +31,7 @@ def evaluate_nodes(
     seed: int = 0,
     repeat: int = 1,
     random_split: bool = False,
+    leave_one_out: bool = False,
     baselines: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -40,8 +41,9 @@ def evaluate_nodes(
     accuracy and macro F1 are of the test nodes (micro and macro F1 where `y` is 2-D). `seed` replaces the
     estimator's own; with `repeat` the figures are means over seeds `seed`, `seed + 1`, …, with the standard
     deviation and the worst beside them and every run under "repeats". `random_split` draws the nodes anew
-    with each seed (see `random_node_split`). `baselines=("gcn",)` trains a GCN on the same splits, with the
-    same seeds, and puts its figures under "beside"; that needs the extra [baselines].
+    with each seed (see `random_node_split`), `leave_one_out` chooses settings without the validation nodes.
+    `baselines=("gcn",)` trains a GCN on the same splits, with the same seeds, and puts its figures under
+    "beside"; that needs the extra [baselines].
 
     >>> data = fg.datasets.block_model(300, num_classes=3, validation_per_class=20)
     >>> found = evaluate_nodes(data, fg.NodeClassifier(select=False))
@@ -59,7 +61,8 @@ def evaluate_nodes(
         dataset = _drawn(asked, number) if random_split else _whole(asked)
         model = clone(model).set_params(random_state=number)
         bar = None if progress is None else share(progress, number - seed, repeat)
-        runs.append({"seed": number} | _run(model, dataset, bar))
+        found = _run(model, dataset, leave_one_out=leave_one_out, progress=bar)
+        runs.append({"seed": number} | found)
         for name, method in methods.items():
             beside[name].append(method(dataset, number))
     return {
@@ -162,13 +165,15 @@ def _sizes(dataset: NodeDataset) -> dict[str, int]:
     }
 
 
-def _run(model: NodeClassifier, dataset: NodeDataset, progress: Progress | None) -> dict[str, Any]:
+def _run(
+    model: NodeClassifier, dataset: NodeDataset, *, leave_one_out: bool, progress: Progress | None
+) -> dict[str, Any]:
     ids, y, held = dataset.graph.node_ids, dataset.y, dataset.validation
     model.fit(
         dataset.graph,
         known_only(y, dataset.train),
         features=dataset.X if dataset.X is not None and dataset.X.shape[1] else None,
-        validation=(ids[held], y[held]) if len(held) else None,
+        validation=(ids[held], y[held]) if len(held) and not leave_one_out else None,
         progress=progress,
     )
     begin = time.perf_counter()
