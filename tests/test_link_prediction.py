@@ -17,8 +17,8 @@ from sklearn.utils import estimator_checks
 import fastgrl as fg
 from fastgrl.bipartite import sample_across, two_sides
 from fastgrl.errors import ArgumentError, FastgrlError, UnavailableError, UnknownIdError
-from fastgrl.link_fits import DESIGNS
 from fastgrl.inputs import as_graph
+from fastgrl.link_fits import DESIGNS
 from fastgrl.link_models import dot_products
 from fastgrl.metrics import roc_auc
 from fastgrl.splits import split_edges

@@ -9,8 +9,8 @@ from test_link_prediction import pairs_of, small
 import fastgrl as fg
 from fastgrl.errors import ArgumentError, FastgrlError
 from fastgrl.evaluation import whole_graph
-from fastgrl.link_fits import DESIGNS
 from fastgrl.growth import grow
+from fastgrl.link_fits import DESIGNS
 from fastgrl.metrics import roc_auc
 
 FEW = {"n_components": 8, "select": False}

@@ -99,9 +99,9 @@ def test_a_split_that_the_nodes_suffice_for_has_the_sizes_asked_for(
     assert (len(held), len(tested)) == (validation, test)
 
 
-def test_too_few_nodes_are_cut_down_in_proportion():
-    sizes = [len(part) for part in random_node_split(np.arange(780) % 3)]
-    assert sizes == [30, 250, 500]
+def test_too_few_nodes_are_shared_out_in_proportion():
+    assert [len(part) for part in random_node_split(np.arange(810) % 3)] == [60, 250, 500]
+    assert [len(part) for part in random_node_split(np.arange(45) % 3)] == [24, 7, 14]
 
 
 def test_each_label_of_many_has_its_nodes_to_learn_from():

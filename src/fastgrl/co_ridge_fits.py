@@ -240,6 +240,11 @@ def _fitted(
     else:
         mean = sum(member.round.beliefs.astype(np.float64) for member in members) / len(members)
         scores = combined(np.asarray(mean), targets.multilabel)
+    # Beliefs have gone into the scores; n×C for every member is much to keep.
+    spared = tuple(
+        replace(member, round=replace(member.round, beliefs=np.empty((0, 0)))) for member in members
+    )
+    model = replace(model, members=spared)
     chosen = {**members[0].setting.told(), "averaged": len(members)}
     figures: dict[str, Any] = {}
     if validation is not None:

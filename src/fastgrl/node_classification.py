@@ -29,14 +29,14 @@ from fastgrl.linear_parts import solve
 from fastgrl.node_costs import NodeEstimate
 from fastgrl.node_fits import calibrated, certified, fit_nodes, predicted_labels, probabilities, thresholds
 from fastgrl.node_growth import grown_inputs, new_ids
-from fastgrl.node_inputs import as_features, known_classes, label_of, labels_of, row_of_labels
+from fastgrl.node_inputs import as_features, by_index, known_classes, label_of, labels_of, row_of_labels
 from fastgrl.node_models import Fitted, NodeFit, NodeSettings, is_sparse
 from fastgrl.node_preparation import feature_names_of, in_order, named_classes, telling_inputs
 from fastgrl.node_relabelling import relabel_fit
 from fastgrl.node_settings import JKN_SETTINGS, settings_of
 from fastgrl.node_storage import NodeParts, save_node_parts
 from fastgrl.ordering import reordered
-from fastgrl.parallel import single_threaded_blas, use_threads
+from fastgrl.parallel import single_threaded_blas, thread_count, use_threads
 from fastgrl.progress import Progress
 
 
@@ -123,8 +123,10 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         graph = as_graph(graph)
         settings = settings_of(self.get_params(deep=False), graph)
-        X = as_features(features, graph.num_nodes)
-        known = known_classes(graph, y, validation=validation, class_weight=self.class_weight)
+        X = as_features(by_index(features, graph, "features"), graph.num_nodes)
+        known = known_classes(
+            graph, by_index(y, graph, "y"), validation=validation, class_weight=self.class_weight
+        )
         known = named_classes(known, class_names)
         if self.max_memory is not None:
             quote = self.cost(
@@ -179,12 +181,19 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             design=self.design,
             rank=self.n_components,
             select=bool(self.select),
+            workers=threads_of(self.n_jobs) or thread_count(),
         )
 
     @contextmanager
     def _threads(self) -> Iterator[None]:
         with use_threads(threads_of(self.n_jobs)), single_threaded_blas():
             yield
+
+    @property
+    def feature_names_(self) -> tuple[str, ...] | None:
+        """The names of the columns of the features, if they have any."""
+        check_is_fitted(self)
+        return self._parts.feature_names
 
     @property
     def node_ids_(self) -> Array:
@@ -328,8 +337,9 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _class_number(self, label: Any) -> int:
         found = [number for number, name in enumerate(self.classes_.tolist()) if name == label]
         if not found:
-            near = difflib.get_close_matches(str(label), [str(name) for name in self.classes_], 1)
-            hint = f"; did you mean {shown(near[0])}?" if near else ""
+            names = {str(name): name for name in self.classes_.tolist()}
+            near = difflib.get_close_matches(str(label), names, 1)
+            hint = f"; did you mean {shown(names[near[0]])}?" if near else ""
             raise ArgumentError(f"{shown(label)} is not a class of this model{hint}")
         return found[0]
 

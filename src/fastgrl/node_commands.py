@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from fastgrl.checks import Array
     from fastgrl.datasets import NodeDataset
     from fastgrl.graph import Graph
+    from fastgrl.io.features import FeatureTable
     from fastgrl.node_classification import NodeClassifier
 
 _TABLES = ".csv .tsv .parquet .npz, or - for stdout."
@@ -142,6 +143,20 @@ def predict(
         terminal.show(value, node_reports.predictions(value), as_json=printing.json)
 
 
+def _like_the_fitted(model: NodeClassifier, table: FeatureTable) -> Any:
+    """Features with their columns in the order of the model's, where both have names."""
+    known, given = model.feature_names_, table.names
+    if known is None or given is None or tuple(given) == known:
+        return table.matrix
+    places = {name: place for place, name in enumerate(given)}
+    missing = [name for name in known if name not in places]
+    if missing or len(given) != len(known):
+        odd = missing[0] if missing else next(name for name in given if name not in set(known))
+        what = "lacks the column" if missing else "has a column that the model does not know,"
+        raise ArgumentError(f"{table.name} {what} {terminal.quoted(odd)}; columns are matched by name")
+    return table.matrix[:, [places[name] for name in known]]
+
+
 def _of_new_nodes(
     model: NodeClassifier,
     edges: str,
@@ -162,7 +177,7 @@ def _of_new_nodes(
         raise ArgumentError(f"{edges} names no new node; leave --edges out for the nodes that were fitted")
     rows = None
     if files.features is not None:
-        rows = read_feature_file(files.features, unknown, table, files, printing).matrix
+        rows = _like_the_fitted(model, read_feature_file(files.features, unknown, table, files, printing))
     elif model.n_features_in_:
         raise ArgumentError(
             f"the model was fitted with features: give those of the {len(unknown)} new nodes of {edges} "

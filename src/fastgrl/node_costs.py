@@ -22,7 +22,6 @@ from fastgrl.costs import (
     Factorisation,
 )
 from fastgrl.errors import ArgumentError
-from fastgrl.parallel import thread_count
 
 
 @dataclass(frozen=True)
@@ -71,8 +70,8 @@ _F32, _F64 = 4, 8
 class NodeEstimate:
     """What fitting a node classifier costs; every figure follows from the fields.
 
-    `columns` is 0 without features, and `entries` None where they are dense. `views` are those of co-ridge, and
-    `workers` the threads that a small graph has settings of its own for.
+    `columns` is 0 without features, and `entries` None where they are dense. `views` are those of co-ridge,
+    and `workers` the threads that each try settings of their own on a small graph.
     """
 
     num_nodes: int
@@ -202,11 +201,13 @@ def estimate_nodes(
     select: bool = True,
     validation: bool = True,
     views: int | None = None,
+    workers: int = 2,
 ) -> NodeEstimate:
     """Cost of `NodeClassifier(design=…).fit(graph, …)`; of `graph` only the counts are looked at.
 
     `features` has the number of columns, and of stored entries or None for dense ones, in float32. With
-    `validation` nodes a selection tries all settings; `views` is how many co-ridge has, if not all.
+    `validation` nodes a selection tries all settings; `views` is how many co-ridge has, if not all. On a
+    small graph each of `workers` threads tries settings of its own.
 
     >>> from fastgrl.estimate import estimate_nodes
     >>> estimate_nodes(fg.Graph.from_edges([(0, 1), (1, 2)]), features=(128, None), classes=3).fits
@@ -230,7 +231,7 @@ def estimate_nodes(
         views=(usual if d else 1) if views is None else integer("views", views, least=1),
         weighted=graph.weights is not None,
         directed=graph.directed,
-        workers=thread_count(),
+        workers=integer("workers", workers, least=1),
     )
 
 
@@ -266,7 +267,7 @@ def _co_ridge_bytes(cost: NodeEstimate) -> float:
         block + A + MAKING_ENTRY * entries,
         A + 2 * operator + again + most * block + _training_bytes(cost),
     ]
-    return walks + _transposes(cost) + max(phases)
+    return walks + max(phases)
 
 
 def _views_bytes(cost: NodeEstimate, block: int, operator: int) -> float:
@@ -276,8 +277,8 @@ def _views_bytes(cost: NodeEstimate, block: int, operator: int) -> float:
     projection = _projection_bytes(cost, F)
     coordinates = max(4 * block, 2 * F + _making_bytes(cost))
     if cost._small:
-        prepared = [projection] * (V - cost._similar) + [_similar_bytes(cost, F)] * cost._similar
-        together = sum(sorted(prepared)[-T:])
+        found = (V - cost._similar) * (cost._width > cost.rank)  # else features are their own projection
+        together = sum(sorted([projection] * found + [_similar_bytes(cost, F)])[-T:])
         return operator + max(together, held * block + min(T, cost._blocks_made) * coordinates)
     # A sweep makes coordinates when beliefs have been kept; leave-one-out keeps the features of each view.
     beside = operator + _rounds_bytes(cost) if cost._sweeps else (V - 1) * F * cost.select
@@ -297,7 +298,7 @@ def _training_bytes(cost: NodeEstimate) -> float:
     and scores. In a sweep the first round and the latest of every thread are there besides.
     """
     beliefs = _F32 * cost.num_nodes * cost.classes
-    under_way = max(4, cost.views + 2) * beliefs
+    under_way: float = max(4, cost.views + 2) * beliefs
     if cost._sweeps:
         under_way += 2 * _rounds_bytes(cost) / AVERAGED
         under_way *= min(cost._at_once, cost.fits)
@@ -327,11 +328,6 @@ def _making_bytes(cost: NodeEstimate) -> float:
     return 0.0 if cost.entries is None else MAKING_VIEW_ENTRY * cost.entries
 
 
-def _transposes(cost: NodeEstimate) -> float:
-    wide = cost.entries is not None and cost._width > max(cost.rank, EXACT_COLUMNS)
-    return cost.views * TRANSPOSED_ENTRY * (cost.entries or 0) if wide else 0.0
-
-
 def _projection_bytes(cost: NodeEstimate, F: float) -> float:
     """F, and for an exact projection aF, H and ÂH of all columns; beyond, the bases of the functional SVD."""
     n, d, k = cost.num_nodes, cost._width, cost._kept
@@ -342,7 +338,8 @@ def _projection_bytes(cost: NodeEstimate, F: float) -> float:
     b = max(8, -(-k // 2))
     left = (PROJECTION_ROUNDS + 1) * b + SINGLE_COLUMNS + max(ORTHONORMAL_BLOCKS * b, 2 * k)
     right = (PROJECTION_ROUNDS + 2) * b
-    return F + max(_making_bytes(cost), _F32 * (n * left + d * right))
+    transposed = TRANSPOSED_ENTRY * (cost.entries or 0)
+    return F + max(_making_bytes(cost), transposed + _F32 * (n * left + d * right))
 
 
 def _similar_bytes(cost: NodeEstimate, F: float) -> float:
@@ -350,7 +347,7 @@ def _similar_bytes(cost: NodeEstimate, F: float) -> float:
     if not cost._similar:
         return 0.0
     tables = SIMILAR_ROWS * (2 * cost.num_nodes + cost._width)
-    return 2 * F + _F32 * (tables + 10 * SIMILAR_EDGES * cost.num_nodes)
+    return F + _F32 * max(tables, 10 * SIMILAR_EDGES * cost.num_nodes)
 
 
 def _jkn_bytes(cost: NodeEstimate) -> float:

@@ -88,16 +88,15 @@ def random_node_split(
     """Draw nodes to learn from, to choose by and to test on: three increasing arrays of node numbers.
 
     Nodes without a label (−1, or an empty text) are left out. Every class gives `per_class` nodes to learn
-    from; of the rest `validation` and `test` are drawn at random. Where there are fewer labelled nodes than
-    that takes, all three are cut down in the same proportion, though not below one; and no class gives more
-    than half of its nodes, rounded up. In a 2-D `y` a class's nodes are those that have a 1 in its column:
-    each gives `per_class` that no class before it has given.
+    from, but no more than half of its nodes, rounded up; of the rest `validation` and `test` are drawn at
+    random, or where they are fewer, shared out in that proportion. In a 2-D `y` a class's nodes are those
+    that have a 1 in its column: each gives `per_class` that no class before it has given.
 
     >>> parts = random_node_split(np.arange(9000) % 3, seed=1)
     >>> [len(part) for part in parts]
     [60, 500, 1000]
-    >>> [len(part) for part in random_node_split(np.arange(156) % 3)]
-    [6, 50, 100]
+    >>> [len(part) for part in random_node_split(np.arange(90) % 3)]
+    [45, 15, 30]
     """
     wanted = [
         integer("per_class", per_class, least=1),
@@ -106,8 +105,7 @@ def random_node_split(
     ]
     rng = np.random.Generator(np.random.Philox(integer("seed", seed, least=0, most=LARGEST_SEED)))
     labelled, holders = _labelled(np.asarray(y))
-    whole = wanted[0] * len(holders) + wanted[1] + wanted[2]
-    each, choosing, testing = (max(1, size * min(len(labelled), whole) // max(whole, 1)) for size in wanted)
+    each, choosing, testing = wanted
     train = _some_of_each(rng.permutation(labelled), holders, each)
     rest = rng.permutation(np.setdiff1d(labelled, train))
     if len(rest) < 2:

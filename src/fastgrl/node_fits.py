@@ -66,8 +66,14 @@ def calibrated(
     if validation is not None and not fitted.model.basis_ignores_labels:
         judged, truth = fitted.scores[validation.nodes], validation.labels
     shifted = judged if limits is None else judged - limits
-    T = temperature(shifted, truth, multilabel=targets.multilabel, threshold=0.0)
+    T = temperature(shifted, _unsure(truth, targets.multilabel), multilabel=targets.multilabel, threshold=0.0)
     return NodeFit(fitted, T, float(share))
+
+
+def _unsure(labels: Array, multilabel: bool) -> Array:
+    """Labels as if one more node had been seen of which nothing is known: few nodes do not make certainty."""
+    share = 1 / (len(labels) + 2)
+    return np.asarray((1 - share) * labels + share / (2 if multilabel else labels.shape[1]))
 
 
 def thresholds(loo_scores: Array | None, targets: Targets) -> Array | None:

@@ -84,7 +84,17 @@ def _new_features(inputs: NodeInputs, new: Array, features: Any) -> Any:
     return np.asarray(checked.toarray() if is_sparse(checked) else checked, X.dtype)
 
 
+def _refuse_known(features: Mapping[Any, Any], new: Array) -> None:
+    known = set(features) - set(new.tolist())
+    if known:
+        first = shown(min(known, key=repr))
+        raise ArgumentError(
+            f"features of {first}, which the model knows already; give those of new nodes only"
+        )
+
+
 def _rows_by_id(features: Mapping[Any, Any], new: Array, X: Any) -> Any:
+    _refuse_known(features, new)
     missing = [node for node in new.tolist() if node not in features]
     if missing:
         raise ArgumentError(

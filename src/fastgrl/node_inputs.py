@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fastgrl.checks import Array, finite_array, shown, size
-from fastgrl.errors import ArgumentError, DtypeError, FastgrlError, NotFiniteError, ShapeError
+from fastgrl.errors import ArgumentError, DtypeError, FastgrlError, NotFiniteError, ShapeError, UnknownIdError
 from fastgrl.graph import Graph
 from fastgrl.ids import as_ids, objects
 from fastgrl.kernels import csr_from_scipy
@@ -76,6 +76,27 @@ def _float_of(dtype: np.dtype[Any]) -> Any:
     return np.float32 if dtype in (np.float16, np.float32) else np.float64
 
 
+def by_index(values: Any, graph: Graph, what: str) -> Any:
+    """A pandas Series as a dictionary from ids, a frame in the order of the nodes; anything else as it is.
+
+    Theirs is an index of ids unless it is the one that pandas counts by itself.
+    """
+    kind = type(values)
+    if kind.__module__.partition(".")[0] != "pandas" or type(values.index).__name__ == "RangeIndex":
+        return values
+    ids = as_ids(values.index.tolist(), what)
+    try:
+        numbers = graph.index_of(ids)
+    except UnknownIdError as error:
+        hint = "give it in the order of the nodes, by .to_numpy()"
+        raise ArgumentError(f"the index of {what} is not that of the nodes: {error}; or {hint}") from error
+    if kind.__name__ == "Series":
+        return dict(zip(ids.tolist(), values.tolist(), strict=True))
+    if len(np.unique(numbers)) != len(numbers) or len(numbers) != graph.num_nodes:
+        raise ArgumentError(f"{what} must have one row for each of the {graph.num_nodes} nodes")
+    return values.iloc[np.argsort(numbers)]
+
+
 def known_classes(graph: Graph, y: Any, *, validation: Any = None, class_weight: Any = None) -> Known:
     """Labels in the order of the graph's nodes, as numbers.
 
@@ -114,6 +135,12 @@ def known_classes(graph: Graph, y: Any, *, validation: Any = None, class_weight:
                 f"{len(strange)} such nodes count as wrong"
             )
         found = Validation(held, rows)
+    once = np.flatnonzero(np.bincount(numbers[labelled], minlength=len(classes)) == 1)
+    if len(once) and len(classes) > 1:
+        notices.append(
+            f"{len(once)} of {len(classes)} classes, such as {shown(classes[once[0]])}, have one labelled "
+            "node; without it they cannot be predicted: leave-one-out figures say little"
+        )
     if len(classes) == 1:
         notices.append(f"there is only one class, {shown(classes[0])}: every node is predicted to be of it")
     if (numbers >= 0).all():
@@ -237,6 +264,7 @@ def _held_out(graph: Graph, labels: Array, validation: Any) -> tuple[Array | Non
         known = labels_of(given)
         if len(known) != len(nodes):
             raise ArgumentError(f"validation has {len(nodes)} ids and {len(known)} labels; give one for each")
+        _refuse_contradiction(graph, labels, nodes, known)
     else:
         nodes = graph.index_of(_distinct(validation))
         known = labels[nodes].tolist()
@@ -249,6 +277,15 @@ def _held_out(graph: Graph, labels: Array, validation: Any) -> tuple[Array | Non
     if not len(nodes):
         raise ArgumentError("validation lists no node; leave it out to choose by leave-one-out")
     return nodes, known
+
+
+def _refuse_contradiction(graph: Graph, labels: Array, nodes: Array, known: list[Any]) -> None:
+    for node, label in zip(nodes, known, strict=True):
+        if label is not None and labels[node] is not None and labels[node] != label:
+            raise ArgumentError(
+                f"node {shown(graph.node_ids[node])} is {shown(label)} in validation and "
+                f"{shown(labels[node])} in y; it can have one class only"
+            )
 
 
 def _is_pair(validation: Any) -> bool:

@@ -91,7 +91,7 @@ def _fit_rows(found: Mapping[str, Any]) -> dict[str, str]:
         "labels": f"{found['labelled']:,} nodes in {found['classes']:,} classes, {unknown:,} without a label",
         "features": width,
         "design": f"{found['design']}, seed {found['seed']}",
-        "settings": settings(found["chosen"]),
+        **_settings(found["chosen"]),
         "time": seconds(found["seconds"]),
     }
 
@@ -221,6 +221,13 @@ def _labelled(found: Mapping[str, Any]) -> dict[str, str]:
     return rows
 
 
+def _settings(chosen: Mapping[str, Any]) -> dict[str, str]:
+    """Settings, those of self-training on a line of their own."""
+    later = {name: value for name, value in chosen.items() if name in ("balance", "rounds", "averaged")}
+    first = {name: value for name, value in chosen.items() if name not in later}
+    return {"settings": settings(first), **({"self-training": settings(later)} if later else {})}
+
+
 def evaluation(found: Mapping[str, Any]) -> list[Section]:
     """What `fastgrl evaluate nodes` shows."""
     many = len(found.get("repeats", ()))
@@ -229,7 +236,7 @@ def evaluation(found: Mapping[str, Any]) -> list[Section]:
     rows = {
         "graph": f"{found['nodes']:,} nodes, {found['edges']:,} edges",
         "design": f"{found['design']}, {seeds or 'seed ' + str(found['seed'])}",
-        "settings": settings(found["chosen"]),
+        **_settings(found["chosen"]),
         "time": seconds(found["seconds"]) + " each" * bool(many),
     }
     sections: list[Section] = [(f"{found['dataset']}: {split}", rows)]

@@ -74,7 +74,9 @@ def _number(name: str, value: Any, *, above: float | None = None, most: float = 
 def _views(views: Any) -> tuple[str, ...] | None:
     if views is None:
         return None
-    chosen = (views,) if isinstance(views, str) or not np.iterable(views) else tuple(views)
+    if isinstance(views, str):
+        views = [view.strip() for view in views.split(",")]
+    chosen = tuple(views) if np.iterable(views) else (views,)
     strange = [view for view in chosen if view not in VIEWS]
     if not chosen or strange or len(set(chosen)) < len(chosen):
         raise ArgumentError(f"views are some of {', '.join(VIEWS)}, each once; got {shown(views)}")

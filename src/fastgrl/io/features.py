@@ -37,7 +37,7 @@ from fastgrl.io.tables import (
     text_table,
 )
 
-_IN_ORDER = "{} has no ids: its rows were taken to be in the order of the nodes"
+_IN_ORDER = "{} has no ids: its rows were taken to be those of the nodes in the order of the graph, {}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,7 @@ def read_features(
             raise InputError(f"{job.source.name}: features are read from {formats}, not from {kind.upper()}")
         given = _READERS[kind](job, finder, id_column)
         _refuse_not_finite(given)
-        table = _in_order(given) if given.ids is None else _joined(given, finder, missing)
+        table = _in_order(given, node_ids) if given.ids is None else _joined(given, finder, missing)
     if given.ids is None and given.matrix.shape[0] != len(node_ids):
         raise InputError(
             f"{given.name} has {given.matrix.shape[0]} rows and no ids, where there are {len(node_ids)} "
@@ -105,8 +105,9 @@ def _values(matrix: Any) -> Array:
     return np.asarray(matrix if isinstance(matrix, np.ndarray) else matrix.data)
 
 
-def _in_order(given: _Given) -> FeatureTable:
-    return FeatureTable(given.name, given.matrix, given.names, (_IN_ORDER.format(given.name),))
+def _in_order(given: _Given, node_ids: Array) -> FeatureTable:
+    first = ", ".join(shown(node) for node in node_ids[:3].tolist()) + ", …" * (len(node_ids) > 3)
+    return FeatureTable(given.name, given.matrix, given.names, (_IN_ORDER.format(given.name, first),))
 
 
 def _joined(given: _Given, finder: Finder, missing: str) -> FeatureTable:
