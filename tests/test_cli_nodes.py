@@ -318,6 +318,17 @@ def test_new_nodes_bring_their_features_if_the_model_has_any(place, capsys):
     assert "names no new node" in refused(capsys, "predict", "plain", "--edges", "new.csv", "-o", "-")
 
 
+def test_columns_of_new_nodes_are_matched_by_name(place, capsys):
+    Path("new.csv").write_text("source,target\nbob,n41\nann,n1\n")
+    asked = ("predict", "model", "--edges", "new.csv", "--features", "X.csv", "-o", "-")
+    Path("X.csv").write_text("node,height,width,noise\nann,1,0,0.5\nbob,0,1,0.1\n")
+    wanted = said(capsys, *asked)
+    Path("X.csv").write_text("node,noise,height,width\nann,0.5,1,0\nbob,0.1,0,1\n")
+    assert said(capsys, *asked) == wanted
+    Path("X.csv").write_text("node,noise,hight,width\nann,0.5,1,0\nbob,0.1,0,1\n")
+    assert 'X.csv lacks the column "height"' in refused(capsys, *asked).replace("'", '"')
+
+
 def test_only_the_nodes_of_a_list_are_classified_in_its_order(place, capsys):
     Path("some.txt").write_text("n7\nn3\nn7\n")
     rows = rows_of(said(capsys, "predict", "model", "--for", "some.txt", "-o", "-"))

@@ -294,6 +294,30 @@ def test_classes_are_sorted_when_they_can_be(kind):
     assert fit(LINEAR, y, X=words()).classes_.tolist() == sorted(NAMES[kind])
 
 
+def test_pandas_are_joined_by_their_index():
+    ids = np.array([f"n{i}" for i in range(N)], object)
+    graph, order = small(ids=ids), np.random.default_rng(0).permutation(N)
+    y = pandas.Series(labels(), index=ids).iloc[order]
+    X = pandas.DataFrame(words(), index=ids).iloc[order]
+    wanted = fit(LINEAR, labels(), graph, words()).decision_function()
+    np.testing.assert_array_equal(fit(LINEAR, y, graph, X).decision_function(), wanted)
+    with pytest.raises(ArgumentError, match="index of features is not that of the nodes"):
+        fit(LINEAR, y, graph, X.rename(index={"n3": "ghost"}))
+    with pytest.raises(ArgumentError, match="one row for each"):
+        fit(LINEAR, y, graph, X.iloc[:-1])
+
+
+def test_validation_does_not_contradict_y():
+    with pytest.raises(ArgumentError, match="node 0 is 1 in validation and 0 in y"):
+        fit(LINEAR, labels(), X=words(), validation=([0], [1]))
+
+
+def test_features_of_old_nodes_are_refused():
+    nodes = fit(LINEAR, labels(), X=words())
+    with pytest.raises(ArgumentError, match="features of 0, which the model knows"):
+        nodes.predict(edges=[(99, 0)], features={99: words()[0], 0: words()[0]})
+
+
 def test_missing_values_of_data_frames_are_unlabelled():
     known = labels() >= 0
     text = [f"c{c}" if k else pandas.NA for c, k in zip(groups(), known, strict=True)]

@@ -214,7 +214,7 @@ def test_nodes_with_several_labels_are_measured_by_f1():
     assert set(found["test"]) == {
         f"{kind}_f1{end}" for kind in ("micro", "macro") for end in ("", "_std", "_worst")
     }
-    assert found["test"]["micro_f1"] > 0.4
+    assert 0.3 < found["test"]["micro_f1"] < 1
 
 
 def test_the_estimator_given_is_left_as_it_was(small):

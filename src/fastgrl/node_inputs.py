@@ -82,7 +82,8 @@ def by_index(values: Any, graph: Graph, what: str) -> Any:
     Theirs is an index of ids unless it is the one that pandas counts by itself.
     """
     kind = type(values)
-    if kind.__module__.partition(".")[0] != "pandas" or type(values.index).__name__ == "RangeIndex":
+    indexed = kind.__module__.partition(".")[0] == "pandas" and kind.__name__ in ("Series", "DataFrame")
+    if not indexed or type(values.index).__name__ == "RangeIndex":
         return values
     ids = as_ids(values.index.tolist(), what)
     try:

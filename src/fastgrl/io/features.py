@@ -37,7 +37,7 @@ from fastgrl.io.tables import (
     text_table,
 )
 
-_IN_ORDER = "{} has no ids: its rows were taken to be those of the nodes in the order of the graph, {}"
+_IN_ORDER = "{} has no ids: its rows were taken in the order of the nodes, {}"
 
 
 @dataclass(frozen=True, eq=False)
