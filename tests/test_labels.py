@@ -85,6 +85,14 @@ def test_headers_are_seen(header):
     assert as_dict(labels) == {"n0": "red", "n1": "blue"}
 
 
+def test_a_first_line_unlike_all_others_is_a_header():
+    assert read("who,team\nn0,red\nn1,blue\nn2,red\n").classes == ["blue", "red"]
+    with pytest.raises(InputError, match="line 1: no node has the id 'who'"):
+        read("who,red\nn0,red\nn1,blue\nn2,red\n")
+    with pytest.raises(InputError, match="line 1: no node has the id 'who'"):
+        read("who,team\nn0,red\nghost,blue\nn2,red\n")
+
+
 def test_no_label_is_lost_to_a_header():
     graph = Graph.from_edges([("node", "id"), ("id", "x")])
     labels = read("node,label\nid,red\n", graph)

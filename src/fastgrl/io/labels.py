@@ -168,8 +168,10 @@ def _is_header(first: tuple[str, ...], rest: list[list[str]], finder: Finder) ->
         return True
     numbers = bool(rest) and all(_whole(fields[0]) for fields in rest) and not _whole(first[0])
     again = {field for fields in rest for field in fields[1:]}
+    # Where all others begin with nodes and are labelled alike, the one that does neither names the columns.
+    alone = len(rest) > len(again) and all(finder.is_node(fields[0]) for fields in rest)
     return again.isdisjoint(first[1:]) and (
-        numbers or any(name in (*_LABEL_NAMES, *ID_NAMES) for name in names[1:])
+        numbers or alone or any(name in (*_LABEL_NAMES, *ID_NAMES) for name in names[1:])
     )
 
 
