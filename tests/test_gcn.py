@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import sys
 
 import numpy as np
@@ -13,6 +14,10 @@ from fastgrl.datasets.synthetic import overlapping_blocks
 from fastgrl.errors import ArgumentError, MissingExtraError
 from fastgrl.graph import Graph
 from fastgrl.metrics import accuracy, f1
+from fastgrl.node_classification import NodeClassifier
+from fastgrl.node_evaluation import evaluate_nodes, random_node_split
+from fastgrl.parallel import use_threads
+from fastgrl.summaries import plain
 
 
 def test_a_missing_package_is_told_of_by_the_extra_that_brings_it(monkeypatch):
@@ -185,3 +190,17 @@ def test_directed_graphs_and_datasets_without_training_nodes_are_refused(small):
         gcn.run(directed)
     with pytest.raises(ArgumentError, match="no training nodes"):
         gcn.run(dataclasses.replace(small, train=np.array([], int)))
+
+
+def test_a_gcn_stands_beside_on_the_same_splits():
+    small = block_model(300, num_classes=3, validation_per_class=20)
+    ours = NodeClassifier(select=False)
+    with use_threads(1):
+        found = evaluate_nodes(small, ours, seed=2, repeat=2, random_split=True, baselines=("gcn",))
+    beside = found["beside"]["gcn"]
+    assert [run["seed"] for run in beside["repeats"]] == [2, 3]
+    assert beside["test"].keys() == found["test"].keys()
+    drawn = dict(zip(("train", "validation", "test"), random_node_split(small.y, seed=3), strict=True))
+    again = gcn.run(dataclasses.replace(small, **drawn), seed=3, threads=1)
+    assert beside["repeats"][1]["validation"]["accuracy"] == again.validation
+    assert json.loads(json.dumps(plain(found), allow_nan=False)) == found

@@ -23,7 +23,6 @@ from fastgrl.datasets.synthetic import overlapping_blocks
 from fastgrl.errors import ArgumentError, MissingExtraError, ShapeError
 from fastgrl.metrics import accuracy
 from fastgrl.node_evaluation import evaluate_nodes, known_only, random_node_split
-from fastgrl.parallel import use_threads
 from fastgrl.summaries import plain
 
 PROMISED = {
@@ -239,19 +238,6 @@ def test_without_features_or_validation_nodes_none_are_given(columns, small, mon
     monkeypatch.setattr(Spread, "fit", lambda self, *a, **k: seen.update(k) or fit(self, *a, **k))
     evaluate_nodes(bare, Spread())
     assert (seen["features"], seen["validation"]) == (None, None)
-
-
-def test_a_gcn_stands_beside_on_the_same_splits(small):
-    pytest.importorskip("torch_geometric.nn", reason="PyTorch Geometric is not installed")
-    with use_threads(1):
-        found = evaluate_nodes(small, Spread(), seed=2, repeat=2, random_split=True, baselines=("gcn",))
-    beside = found["beside"]["gcn"]
-    assert [run["seed"] for run in beside["repeats"]] == [2, 3]
-    assert beside["test"].keys() == found["test"].keys()
-    drawn = dict(zip(("train", "validation", "test"), random_node_split(small.y, seed=3), strict=True))
-    again = gcn.run(dataclasses.replace(small, **drawn), seed=3, threads=1)
-    assert beside["repeats"][1]["validation"]["accuracy"] == again.validation
-    assert json.loads(json.dumps(plain(found), allow_nan=False)) == found
 
 
 @pytest.mark.parametrize(
