@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 import fastgrl as fg
 from fastgrl import diffusion, kernels, push
@@ -52,6 +52,7 @@ def test_rows_are_those_of_the_exact_diffusion(graph, damping):
 
 
 @quick
+@example(fg.Graph.from_codes([0, 0, 1], [0, 1, 1], weights=[6.0, 0.125, 5.0]), 1e-2)
 @given(graphs(), st.sampled_from([1e-2, 1e-4]))
 def test_what_is_left_unpushed_is_below_epsilon_times_the_degree(graph, epsilon):
     walker = Walker.of(graph, damping=0.85, epsilon=epsilon)

@@ -124,9 +124,8 @@ class Walker:
             above = residual.data > self.thresholds[residual.indices]
             if not above.any():
                 break
-            pushed = sp.csr_array(
-                (np.where(above, residual.data, 0), residual.indices, residual.indptr), shape=residual.shape
-            )
+            pushed = residual.copy()  # of its own: zeros are taken out of its indices in place
+            pushed.data[~above] = 0
             pushed.eliminate_zeros()
             residual.data[above] = 0
             residual = sp.csr_array(residual + a * (pushed @ self._transition))
