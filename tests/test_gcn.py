@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fastgrl.baselines import gcn
+from fastgrl.baselines import gcn, node_problems
 from fastgrl.datasets import block_model, load_dataset
 from fastgrl.datasets.synthetic import overlapping_blocks
 from fastgrl.errors import ArgumentError, MissingExtraError
@@ -66,7 +66,7 @@ def test_a_layer_on_sparse_features_is_pygs_on_dense_ones(small):
     A = graph.to_scipy().tocoo()
     edges = torch.from_numpy(np.stack(A.coords).astype(np.int64))
     weights = torch.from_numpy(A.data.astype(np.float32))
-    X = torch.from_numpy(gcn._rows_to_sum_one(small.X).toarray())
+    X = torch.from_numpy(node_problems.rows_to_sum_one(small.X).toarray())
     first, second = pyg.GCNConv(500, 8), pyg.GCNConv(8, 3)
     with torch.no_grad():
         first.lin.weight.copy_(network.weights.T)
@@ -83,7 +83,7 @@ def test_a_layer_on_sparse_features_is_pygs_on_dense_ones(small):
 
 def test_dropout_keeps_the_features_on_average_and_their_transpose_the_same(small, monkeypatch):
     features, seen = gcn.prepare(small).features, []
-    monkeypatch.setattr(gcn, "_product", lambda: lambda *matrices: seen.append(matrices[:2]))
+    monkeypatch.setattr(node_problems, "product", lambda *matrices: seen.append(matrices[:2]))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         for _ in range(300):
