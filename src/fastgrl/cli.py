@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from fastgrl import link_commands, link_reports, node_commands, node_reports, terminal
+from fastgrl import experiment_commands, link_commands, link_reports, node_commands, node_reports, terminal
 from fastgrl.command_files import check_model, read_edges, write_table
 from fastgrl.errors import UnavailableError
 from fastgrl.options import Dtype, Edges, FitOptions, Force, PrintingOptions, ReadingOptions, Select, grouped
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _OPTIONAL = (
     *("pandas", "polars", "pyarrow", "narwhals", "zstandard", "networkx", "igraph", "matplotlib"),
-    *("usearch", "dask", "torch", "torch_geometric", "jax", "tensorflow"),
+    *("usearch", "dask", "torch", "torch_geometric", "gensim", "jinja2", "jax", "tensorflow"),
 )
 
 app = typer.Typer(
@@ -197,6 +197,9 @@ def evaluate_top(context: typer.Context) -> None:
     """Fit on one part and test on the other."""
     if context.invoked_subcommand is None:
         terminal.write(context.get_help() + "\n")
+
+
+app.command(short_help="The paper's table and figures, rerun into a page.")(experiment_commands.reproduce)
 
 
 @app.command(short_help="Bytes, passes and rough time before running.")

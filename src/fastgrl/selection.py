@@ -147,8 +147,13 @@ def _fitted(
     damping: float, features: list[Array], known: list[Array], truths: list[Array], figures: dict[str, float]
 ) -> Choice:
     truth = np.concatenate(truths)
-    pooled = np.concatenate([one[:, _DOT_COLUMNS] for one in known])
-    return Choice(damping, fit_scorer(np.concatenate(features), truth), fit_scorer(pooled, truth), figures)
+    dots = fit_dot_scorer(np.concatenate(known), truth)
+    return Choice(damping, fit_scorer(np.concatenate(features), truth), dots, figures)
+
+
+def fit_dot_scorer(features: Array, truth: Array) -> Scorer:
+    """The scorer that a plain dot product of vectors can follow, of all features of some pairs."""
+    return fit_scorer(features[:, _DOT_COLUMNS], truth)
 
 
 def _crosswise(features: list[Array], truths: list[Array]) -> dict[str, float]:
