@@ -14,13 +14,18 @@ ifneq ($(wildcard ../shared/badinputs),)
 export FASTGRL_BADINPUTS ?= $(abspath ../shared/badinputs)
 endif
 
-.PHONY: help demo test check slow bench clean
+.PHONY: help demo test check slow bench reproduce reproduce-quick clean
+
+# Where the paper is rerun to; what is there already is not run again.
+REPRODUCTION ?= reproduction
 
 help:
 	@echo "make demo    the whole product on scikit-learn's digits; writes the folder demo"
 	@echo "make test    the tests (make slow: those that take minutes)"
 	@echo "make check   style, types, import contracts"
 	@echo "make bench   side-by-side timings against other libraries (12 GB of memory; the SVD and link races need FASTGRL_DATA)"
+	@echo "make reproduce         the paper's table and figures, with every method in them: hours, may be stopped and resumed"
+	@echo "make reproduce-quick   the same in minutes: one seed, one dataset of each kind, short trainings"
 	@echo "make clean   remove what the others made"
 
 $(STAMP): pyproject.toml CMakeLists.txt $(wildcard src/fastgrl/_*.cpp src/fastgrl/_*.h)
@@ -44,6 +49,18 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# PyTorch first, by itself: what needs it is content with the version that is there.
+$(VENV)/.baselines: $(STAMP)
+	@echo "installing PyTorch and the methods to compare with"
+	@$(PIP) install --quiet torch==2.13.0 && $(PIP) install --quiet torch_geometric gensim
+	@touch $@
+
+reproduce: $(VENV)/.baselines
+	$(BIN)/fastgrl reproduce all -o $(REPRODUCTION)
+
+reproduce-quick: $(VENV)/.baselines
+	$(BIN)/fastgrl reproduce all --quick -o $(REPRODUCTION)-quick
+
 bench: $(STAMP)
 	@$(PIP) install --quiet torch==2.13.0 && $(PIP) install --quiet sparse_dot_mkl mkl
 	@$(PIP) install --quiet torch_geometric numba pycleora scikit-network
@@ -61,4 +78,4 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/node_scale.py
 
 clean:
-	rm -rf $(VENV) build dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist demo reproduction reproduction-quick .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
