@@ -1,6 +1,7 @@
 """Published methods to compare with, one file each.
 
-Of links, a pair of nodes scores by the product of its vectors; `gcn` is a module with a `run` of its own.
+Each module has a function `run(dataset, *, seed, …) -> Outcome`: planetoid, gcn, gat, mixhop and gcnii for
+nodes; wys, node2vec, netmf and netmf_eigen for links. The functions named here give vectors of any graph.
 """
 
 from fastgrl.baselines.netmf import netmf as netmf
