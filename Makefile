@@ -26,7 +26,7 @@ help:
 	@echo "make bench   side-by-side timings against other libraries (12 GB of memory; the SVD and link races need FASTGRL_DATA)"
 	@echo "make reproduce         the paper's table and figures, with every method in them: hours, may be stopped and resumed"
 	@echo "make reproduce-quick   the same in minutes: one seed, one dataset of each kind, short trainings"
-	@echo "make clean   remove what the others made"
+	@echo "make clean   remove what the others made, but no reproduction: that may have taken hours"
 
 $(STAMP): pyproject.toml CMakeLists.txt $(wildcard src/fastgrl/_*.cpp src/fastgrl/_*.h)
 	@test -x $(BIN)/python || { echo "making $(VENV) with $(PYTHON)"; $(PYTHON) -m venv $(VENV); }
@@ -78,4 +78,4 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/node_scale.py
 
 clean:
-	rm -rf $(VENV) build dist demo reproduction reproduction-quick .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

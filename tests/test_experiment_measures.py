@@ -248,7 +248,7 @@ def test_a_record_says_what_where_and_when(record):
         "chosen",
         "epochs",
     }
-    assert needed | {"also", "certificate", "load"} <= record.keys()
+    assert needed | {"certificate", "load"} <= record.keys()
 
 
 def test_machine_and_versions_are_put_down(record):

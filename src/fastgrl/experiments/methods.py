@@ -32,7 +32,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Measured:
-    """What a run found: `value` is on the test, `also` holds other readings of the same fit."""
+    """What a run found: `value` is on the test."""
 
     value: float
     seconds: float
@@ -40,7 +40,6 @@ class Measured:
     validation: float | None = None
     chosen: Mapping[str, Any] = field(default_factory=dict)
     epochs: int | None = None
-    also: Mapping[str, float] = field(default_factory=dict)
     certificate: Mapping[str, Any] | None = None
     curve: Mapping[str, Any] | None = None
 
@@ -60,8 +59,8 @@ BASELINES = {
 }
 # What has to be there besides the library itself.
 NEEDS = {
-    **dict.fromkeys(("planetoid", "wys"), ("torch",)),
-    **dict.fromkeys(("gcn", "gat", "mixhop", "gcnii"), ("torch", "torch_geometric")),
+    **dict.fromkeys(("planetoid", "gcn", "gat", "mixhop", "gcnii"), ("torch", "torch_geometric")),
+    "wys": ("torch",),
 }
 
 
@@ -74,11 +73,22 @@ def measure(
     return _OURS[engine](dataset, seed=seed, progress=progress, **settings)
 
 
+def import_engine(engine: str) -> Any:
+    """The module of a baseline with all that it needs imported; None of ours, which is here already."""
+    if engine not in BASELINES:
+        return None
+    module = importlib.import_module(f"fastgrl.baselines.{BASELINES[engine]}")
+    if needed := getattr(module, "packages", None):
+        needed()
+    return module
+
+
 def _baseline(
     engine: str, dataset: LinkDataset | NodeDataset, *, seed: int, progress: Progress | None, **settings: Any
 ) -> Measured:
-    run = importlib.import_module(f"fastgrl.baselines.{BASELINES[engine]}").run
-    found: Outcome = run(dataset, seed=seed, threads=thread_count(), progress=progress, **settings)
+    found: Outcome = import_engine(engine).run(
+        dataset, seed=seed, threads=thread_count(), progress=progress, **settings
+    )
     return Measured(
         value=_tested(dataset, found),
         validation=found.validation,

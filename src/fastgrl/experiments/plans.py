@@ -27,6 +27,7 @@ class Run:
     seed: int
     quick: bool
     settings: dict[str, Any]
+    revision: int = 1
 
     @property
     def key(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +47,19 @@ def append_record(path: Path, record: Mapping[str, Any]) -> bool:
     line = json.dumps(dict(record), ensure_ascii=False, allow_nan=False, sort_keys=True).encode() + b"\n"
     with _opened(path) as file, locked_byte(file, _APPENDING):
         whole, rest = _cut(_contents(file))
-        if any(_parsed(text, path, number)["key"] == record["key"] for number, text in _lines(whole + rest)):
+        if str(record["key"]) in _keys(whole + rest):
             return False
         os.ftruncate(file, len(whole) + len(rest))
         _write(file, (b"\n" if rest else b"") + line)
         os.fsync(file)
     return True
+
+
+def _keys(data: bytes) -> Iterator[str]:
+    """The keys of all records; a line that is none is for readers to complain of, and costs no record."""
+    for _, line in _lines(data):
+        with suppress(ValueError, TypeError, KeyError):
+            yield json.loads(line)["key"]
 
 
 @contextmanager

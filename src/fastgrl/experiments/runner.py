@@ -26,8 +26,11 @@ from fastgrl.experiments.plans import Run
 from fastgrl.experiments.records import FILE, Record, append_record, read_records
 
 LOCKS = "runs.lock"
-WORKER = (sys.executable, "-m", "fastgrl.experiments.worker")
+WORKER = (sys.executable, "-P", "-m", "fastgrl.experiments.worker")  # -P: no module of the user's folder
+# OpenMP's threads spin while they wait, and two of them on a busy machine take many times the time of one.
+_SLEEPING_THREADS = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}
 _ENDED = 5.0
+_OUT_OF_MEMORY = 9
 _PLACE_DIGITS = 7  # of a key: some systems lock nothing beyond 2³¹ bytes
 
 
@@ -153,7 +156,10 @@ def _claims(path: Path) -> Iterator[int]:
 @contextmanager
 def _claimed(claims: int, run: Run) -> Iterator[bool]:
     place = int(run.key[:_PLACE_DIGITS], 16)
-    ours = lock_byte(claims, place)
+    try:
+        ours = lock_byte(claims, place)
+    except OSError as error:
+        raise UnavailableError(f"{LOCKS} could not be locked: {error.strerror}") from error
     try:
         yield ours
     finally:
@@ -182,12 +188,17 @@ def _performed(run: Run, threads: int | None, progress: Callable[[int, int], Non
 def _started() -> subprocess.Popen[str]:
     """A worker that never hears of Ctrl-C, not even while it starts: that is for this program."""
     if not hasattr(signal, "pthread_sigmask"):
-        return subprocess.Popen(WORKER, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        return _open_worker()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        return subprocess.Popen(WORKER, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        return _open_worker()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _open_worker() -> subprocess.Popen[str]:
+    told = os.environ | _SLEEPING_THREADS
+    return subprocess.Popen(WORKER, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=told)
 
 
 def _answer(lines: Iterable[str], progress: Callable[[int, int], None]) -> dict[str, Any] | None:
@@ -203,6 +214,7 @@ def _answer(lines: Iterable[str], progress: Callable[[int, int], None]) -> dict[
 
 
 def _how_it_ended(code: int | None) -> str:
-    killed = code is not None and code < 0
-    reason = f"it was killed by signal {-(code or 0)}" if killed else f"it ended with code {code}"
-    return f"{reason}; if memory ran out, close other programs or name less with --dataset and --only"
+    if code is None or code >= 0:
+        return f"it ended with code {code} and without an answer"
+    hint = "; if memory ran out, close other programs or name less with --dataset and --only"
+    return f"it was killed by signal {-code}" + hint * (-code == _OUT_OF_MEMORY)

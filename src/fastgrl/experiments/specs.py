@@ -35,7 +35,8 @@ class MethodSpec:
 
     `kind` is "published" for a method to compare with, "paper" for the reference paper's own, "ours" for what
     goes beyond it. `engine` names who computes it (see `methods`) and `settings` what it is told; `of` holds
-    what differs by dataset, `brief` what differs in a quick run. `published` are means × 100 by dataset,
+    what differs by dataset, `brief` what differs in a quick run. With another `revision`, for a changed program,
+    all runs are made anew. `published` are means × 100 by dataset,
     `published_seconds` were measured on the paper's GPU. A mean counts as reproduced if it is at most
     `tolerance` points below the published.
     """
@@ -51,6 +52,7 @@ class MethodSpec:
     settings: Mapping[str, Any] = field(default_factory=dict)
     of: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     brief: Mapping[str, Any] = field(default_factory=dict)
+    revision: int = 1
     seeds: Mapping[str, int] = field(default_factory=dict)
     tolerance: float = 1.5
 

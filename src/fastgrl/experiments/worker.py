@@ -12,7 +12,6 @@ import signal
 import sys
 import threading
 import time
-import traceback
 import warnings
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -21,7 +20,7 @@ from typing import Any, TextIO
 from fastgrl.datasets import load_dataset
 from fastgrl.errors import FastgrlError
 from fastgrl.experiments import surroundings
-from fastgrl.experiments.methods import measure
+from fastgrl.experiments.methods import import_engine, measure
 from fastgrl.experiments.plans import Run
 from fastgrl.experiments.records import Record
 from fastgrl.parallel import use_threads
@@ -33,6 +32,7 @@ _REPORTS_PER_SECOND = 5
 def perform(run: Run, progress: Any = None) -> Record:
     """Load the dataset, measure, and put down all that is known about it."""
     dataset = load_dataset(run.dataset)
+    import_engine(run.engine)  # before any clock runs
     started, load, cpu = datetime.now(UTC), surroundings.load_average(), time.process_time()
     found = measure(run.engine, dataset, seed=run.seed, progress=progress, **run.settings)
     facts = asdict(run)
@@ -86,7 +86,7 @@ def main(given: TextIO, told: TextIO) -> int:
     except MemoryError:
         tell(error="not enough memory")
     except Exception as error:
-        tell(error=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
+        tell(error=f"{type(error).__name__}: {error}")
     return 0
 
 

@@ -12,7 +12,6 @@ from fastgrl.reports.summary import PER_CENT, Record, Selection, belonging, figu
 if TYPE_CHECKING:
     from fastgrl.experiments.specs import DatasetSpec, MethodSpec, Spec
 
-_RESIDUALS = ("left_residuals", "right_residuals")
 _Found = tuple["Spec", "MethodSpec", "DatasetSpec", tuple[Record, ...]]
 
 
@@ -44,17 +43,13 @@ def certificate_grid(chosen: Selection, specs: Sequence[Spec]) -> Grid:
 
 
 def _certified(certificates: list[Mapping[str, Any]]) -> tuple[Entry, ...]:
-    residuals = [value for c in certificates if (value := relative_residual(c)) is not None]
-    captured = [(value, c) for c in certificates if (value := _captured(c)) is not None]
-    gaps = [value for c in certificates if (value := _gap(c)) is not None]
-    least, of = min(captured, key=lambda pair: pair[0], default=(None, {}))
-    error = number(of.get("captured_error", of.get("captured_energy_error")))
+    least = min(certificates, key=lambda c: number(c.get("captured")) or 0.0)
     return (
         Entry(str(len(certificates)), len(certificates)),
-        _scientific(max(residuals, default=None)),
-        _share(least),
-        _share(error),
-        _scientific(min(gaps, default=None)),
+        _scientific(max(figures(certificates, "worst_residual"), default=None)),
+        _share(number(least.get("captured"))),
+        _share(number(least.get("captured_error"))),
+        _scientific(min(figures(certificates, "gap"), default=None)),
         words(_complete(certificates)),
     )
 
@@ -62,33 +57,6 @@ def _certified(certificates: list[Mapping[str, Any]]) -> tuple[Entry, ...]:
 def _complete(certificates: list[Mapping[str, Any]]) -> str:
     said = [bool(c["complete"]) for c in certificates if c.get("complete") is not None]
     return f"{sum(said)} of {len(said)}" if said else ""
-
-
-def relative_residual(certificate: Mapping[str, Any]) -> float | None:
-    """The largest residual of any triplet, as a share of the largest singular value.
-
-    >>> relative_residual({"s": [2.0, 1.0], "left_residuals": [0.5, 0.0], "right_residuals": [0.0, 1.0]})
-    0.5
-    >>> relative_residual({"worst_residual": 0.25})
-    0.25
-    """
-    values = [number(value) for name in _RESIDUALS for value in certificate.get(name) or ()]
-    largest = max((value for value in values if value is not None), default=None)
-    scale = max((number(value) or 0.0 for value in certificate.get("s") or ()), default=0.0)
-    return number(certificate.get("worst_residual")) if largest is None or not scale else largest / scale
-
-
-def _captured(certificate: Mapping[str, Any]) -> float | None:
-    return number(certificate.get("captured", certificate.get("captured_energy")))
-
-
-def _gap(certificate: Mapping[str, Any]) -> float | None:
-    values, following = certificate.get("s") or (), number(certificate.get("next_value"))
-    given = number(certificate.get("gap"))
-    if given is not None or following is None or not values:
-        return given
-    last = number(values[-1])
-    return None if last is None else last - following
 
 
 def _scientific(value: float | None) -> Entry:
@@ -101,7 +69,7 @@ def _share(value: float | None) -> Entry:
 
 def command_grid(chosen: Selection, spec: Spec) -> Grid:
     """How each number was made: what to type, with which seeds, and what was chosen on validation data."""
-    columns = ("method", "dataset", "seeds", "command", "settings", "chosen", "also measured", "memory")
+    columns = ("method", "dataset", "seeds", "command", "settings", "chosen", "memory")
     return Grid(
         name=f"{spec.name}-commands",
         title=spec.title,
@@ -121,7 +89,6 @@ def _command_row(method: MethodSpec, dataset: DatasetSpec, records: tuple[Record
         words("".join(_distinct(records, "command")[-1:]), code=True),
         words("; ".join(_distinct(records, "settings"))),
         words("; ".join(_distinct(records, "chosen"))),
-        words(_also(records)),
         Entry(MISSING) if memory is None else Entry(format_bytes(int(memory)), memory),
     )
 
@@ -138,16 +105,6 @@ def _said(value: Any) -> str:
     if isinstance(value, list | tuple):
         return " ".join(map(_said, value))
     return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _also(records: Sequence[Record]) -> str:
-    found: dict[str, list[float]] = {}
-    for record in records:
-        for name, value in (record.get("also") or {}).items():
-            if (figure := number(value)) is not None:
-                found.setdefault(name, []).append(figure)
-    means = ((name, sum(values) / len(values)) for name, values in found.items())
-    return ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in means)
 
 
 def machine_grid(chosen: Selection) -> Grid:

@@ -17,6 +17,7 @@ Record: TypeAlias = Mapping[str, Any]
 
 PER_CENT = 100
 TABLE, FIGURE, OURS = "table", "figure", "ours"
+_PROCESSOR = ("cpu", "cpus", "threads")
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,15 @@ def belonging(chosen: Selection, spec: Spec, dataset: DatasetSpec, method: Metho
         if (record.get("task"), record.get("metric")) == (spec.task, spec.metric)
         and (record.get("dataset"), record.get("method")) == (dataset.name, method.name)
         and axis(record) == wanted
+        and _as_specified(record, method)
     ]
     return tuple(sorted(found, key=lambda record: number(record.get("seed")) or 0))
+
+
+def _as_specified(record: Record, method: MethodSpec) -> bool:
+    """Whether it was run with what the specification has now; other settings are another experiment."""
+    told = method.settings_for(record["dataset"], quick=bool(record.get("quick")))
+    return (record.get("settings", told), record.get("revision", 1)) == (told, method.revision)
 
 
 def number(value: Any) -> float | None:
@@ -183,7 +191,9 @@ def median(values: Sequence[float]) -> float | None:
 
 
 def spent(records: Iterable[Record], name: str = "seconds") -> list[float]:
-    """Seconds as the clock had them, but no more than the CPU time: other programs do not count.
+    """Seconds as the clock had them, but no more than the CPU time of all threads together.
+
+    Where one thread computed, what other programs took does not count; where several did, some of it does.
 
     >>> spent([{"seconds": 9.0, "cpu_seconds": 5.0}, {"seconds": 2.0, "cpu_seconds": 4.0}, {"seconds": 3.0}])
     [5.0, 2.0, 3.0]
@@ -216,10 +226,10 @@ def _speedup(cell: Cell, ours: Cell) -> float | None:
     return cell.seconds / ours.seconds
 
 
-def processors(records: Iterable[Record]) -> frozenset[tuple[Any, Any]]:
-    """The processors that the records were made on, with their number."""
+def processors(records: Iterable[Record]) -> frozenset[tuple[Any, ...]]:
+    """The processors that the records were made on, with their number and that of threads."""
     machines = (record.get("machine") or {} for record in records)
-    return frozenset((machine.get("cpu"), machine.get("cpus")) for machine in machines)
+    return frozenset(tuple(machine.get(name) for name in _PROCESSOR) for machine in machines)
 
 
 def _with_best(rows: tuple[Row, ...], columns: Iterable[int]) -> tuple[Row, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fastgrl.reports.grids import factor, percentage, signed
-from fastgrl.reports.summary import OURS, Cell, Row, Summary
+from fastgrl.reports.summary import OURS, Cell, Summary
 
 if TYPE_CHECKING:
     from fastgrl.experiments.specs import DatasetSpec, MethodSpec
@@ -34,7 +34,14 @@ def _verdict(summary: Summary, column: int, dataset: DatasetSpec) -> str:
         return f"{start} not known, there is no other number."
     answer = "yes" if margin > 0 else "no"
     side = "ahead of" if margin > 0 else "behind" if margin < 0 else "level with"
-    return f"{start} {answer}, by {signed(margin)} ({side} {rival.name}, {percentage(rival.value)})."
+    noise = ", within the spread of the runs" if abs(margin) <= _spread(summary, column) else ""
+    return f"{start} {answer}, by {signed(margin)} ({side} {rival.name}, {percentage(rival.value)}{noise})."
+
+
+def _spread(summary: Summary, column: int) -> float:
+    """The largest standard deviation of ours and of those that ours is compared with."""
+    deviations = (row.cells[column].deviation for row in summary.rows)
+    return max((deviation for deviation in deviations if deviation is not None), default=0.0)
 
 
 def _lead(summary: Summary, column: int) -> float | None:
@@ -123,18 +130,18 @@ def _speed(summary: Summary) -> str:
     others = [row for row in summary.rows if row.method.kind != OURS and row.speedup is not None]
     if not others or summary.pace is None:
         return ""
-    quickest, slowest = min(others, key=_ratio), max(others, key=_ratio)
-    ends = _times(quickest) if quickest is slowest else f"from {_times(quickest)} to {_times(slowest)}"
-    whose = f"the seconds of {summary.pace.method.label} on the same CPU"
-    return f"Training takes {ends} {whose}, in geometric means over datasets."
+    ends = _ends([(row.speedup or 0.0, row.method.label) for row in others])
+    said = f"Training takes {ends} the seconds of {summary.pace.method.label} on the same CPU"
+    if summary.ours is not None and summary.ours is not summary.pace:
+        ends = _ends([(row.speedup_chosen or 0.0, row.method.label) for row in others])
+        said += f", and {ends} those of {summary.ours.method.label}"
+    return f"{said}, in geometric means over datasets."
 
 
-def _ratio(row: Row) -> float:
-    return row.speedup or 0.0
-
-
-def _times(row: Row) -> str:
-    return f"{factor(_ratio(row))} ({row.method.label})"
+def _ends(ratios: list[tuple[float, str]]) -> str:
+    (least, quickest), (most, slowest) = min(ratios), max(ratios)
+    last = f"{factor(most)} ({slowest})"
+    return last if quickest == slowest else f"from {factor(least)} ({quickest}) to {last}"
 
 
 def _reproduced(summary: Summary) -> str:
