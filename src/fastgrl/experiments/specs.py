@@ -33,12 +33,12 @@ class DatasetSpec:
 class MethodSpec:
     """A row: who computes it, with what, and what was published for it.
 
-    `kind` is "published" for a method to compare with, "paper" for the reference paper's own, "ours" for what
-    goes beyond it. `engine` names who computes it (see `methods`) and `settings` what it is told; `of` holds
-    what differs by dataset, `brief` what differs in a quick run. With another `revision`, for a changed program,
-    all runs are made anew. `published` are means × 100 by dataset,
-    `published_seconds` were measured on the paper's GPU. A mean counts as reproduced if it is at most
-    `tolerance` points below the published.
+    `kind` is "published" for a method to compare with, "paper" for the reference paper's own, "ours" for
+    what goes beyond it. `engine` names who computes it (see `methods`) and `settings` what it is told; `of`
+    holds what differs by dataset, `brief` what differs in a quick run. With another `revision`, for a
+    changed program, all runs are made anew. `published` are means × 100 by dataset, `published_seconds`
+    were measured on the paper's GPU. A mean counts as reproduced if it is at most `tolerance` points below
+    the published.
     """
 
     name: str

@@ -18,9 +18,10 @@ QUICK = "Quick run: not the published protocol."
 READING = "Measured: mean ± sample standard deviation (number of runs). Bold: the best measured."
 SPEED_READING = (
     "Seconds: medians over runs, of the clock but no more than the CPU time of all threads; published "
-    "seconds are the paper's, on its GPU. Training is a network's descent, a factorisation with the matrix it "
-    "is of, and ours from the graph on. × ours: how many times the training seconds of one fit of ours on the "
-    "same CPU with as many threads, nothing chosen; × ours, chosen: of ours with the choice of its settings."
+    "seconds are the paper's, on its GPU. Training is a network's descent, a factorisation with the "
+    "matrix it is of, and ours from the graph on. × ours: how many times the training seconds of one "
+    "fit of ours on the same CPU with as many threads, nothing chosen; × ours, chosen: of ours with the "
+    "choice of its settings."
 )
 # What Markdown might take for its own; HTML in a cell must stay text too.
 _MARKDOWN = str.maketrans(
