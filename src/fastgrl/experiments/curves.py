@@ -15,7 +15,7 @@ from fastgrl.diffusion_links import LEAST_WITH_DEGREES, DiffusionModel
 from fastgrl.graph import Graph
 from fastgrl.jkn_features import Features, propagation
 from fastgrl.jkn_sweeps import Grid, Sweep, Trial, sweep
-from fastgrl.link_models import Settings
+from fastgrl.link_models import Settings, dot_products
 from fastgrl.metrics import roc_auc
 from fastgrl.node_evaluation import known_only
 from fastgrl.node_inputs import known_classes
@@ -147,9 +147,4 @@ def _first_columns(space: Space, rank: int) -> Space:
 
 
 def _tested(vectors: Vectors, dataset: LinkDataset) -> float:
-    left, right = vectors
-    dots = [
-        np.einsum("ij,ij->i", left[u], right[v], dtype=np.float64)
-        for u, v in (dataset.test.T, dataset.test_negatives.T)
-    ]
-    return roc_auc(*dots)
+    return roc_auc(*(dot_products(*vectors, pairs) for pairs in (dataset.test, dataset.test_negatives)))

@@ -19,6 +19,7 @@ from fastgrl.certificates import Certificate
 from fastgrl.checks import Array
 from fastgrl.datasets import LinkDataset, NodeDataset, describe
 from fastgrl.experiments.curves import depth_curve, rank_curve
+from fastgrl.link_models import dot_products
 from fastgrl.link_prediction import LinkPredictor
 from fastgrl.metrics import accuracy, roc_auc
 from fastgrl.node_classification import NodeClassifier
@@ -144,8 +145,7 @@ def _scores(model: LinkPredictor, codes: Array) -> Array:
 
 
 def _dots(model: LinkPredictor, codes: Array) -> Array:
-    u, v = codes.T
-    return np.asarray(np.einsum("ij,ij->i", model.left_[u], model.right_[v], dtype=np.float64))
+    return dot_products(model.left_, model.right_, codes)
 
 
 def _node_classifier(
