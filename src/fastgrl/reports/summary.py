@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 Record: TypeAlias = Mapping[str, Any]
 
 PER_CENT = 100
-TABLE, FIGURE, OURS = "table", "figure", "ours"
+TABLE, FIGURE = "table", "figure"
+RIVAL, OURS = "published", "ours"
 _PROCESSOR = ("cpu", "cpus", "threads")
 
 

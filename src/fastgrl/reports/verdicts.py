@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fastgrl.reports.grids import factor, percentage, signed
-from fastgrl.reports.summary import OURS, Cell, Summary
+from fastgrl.reports.summary import OURS, RIVAL, Cell, Summary
 
 if TYPE_CHECKING:
     from fastgrl.experiments.specs import DatasetSpec, MethodSpec
@@ -127,15 +127,16 @@ def _score(summary: Summary) -> str:
 
 
 def _speed(summary: Summary) -> str:
-    others = [row for row in summary.rows if row.method.kind != OURS and row.speedup is not None]
+    """One training of those we compare with against one fit, and against ours with all that it tries."""
+    others = [row for row in summary.rows if row.method.kind == RIVAL and row.speedup is not None]
     if not others or summary.pace is None:
         return ""
     ends = _ends([(row.speedup or 0.0, row.method.label) for row in others])
-    said = f"Training takes {ends} the seconds of {summary.pace.method.label} on the same CPU"
+    said = f"On the same CPU, one training takes {ends} the seconds of {summary.pace.method.label}"
     if summary.ours is not None and summary.ours is not summary.pace:
         ends = _ends([(row.speedup_chosen or 0.0, row.method.label) for row in others])
-        said += f", and {ends} those of {summary.ours.method.label}"
-    return f"{said}, in geometric means over datasets."
+        said += f", and {ends} those of {summary.ours.method.label} with all settings that it tries"
+    return f"{said} (geometric means over datasets)."
 
 
 def _ends(ratios: list[tuple[float, str]]) -> str:
