@@ -161,6 +161,10 @@ def _sections(value: dict[str, Any]) -> list[terminal.Section]:
     if value["elsewhere"]:
         counts["elsewhere"] = f"{len(value['elsewhere'])} are being performed by another program"
     if value["page"]:
-        counts |= {"page": value["page"], "tables": ", ".join(value["tables"])}
-        counts["figures"] = ", ".join(value["figures"])
+        counts |= {"page": value["page"]}
+        counts |= {kind: _place(value[kind]) for kind in ("tables", "figures") if value[kind]}
     return [(value["folder"], counts)]
+
+
+def _place(files: Sequence[str]) -> str:
+    return f"{len(files)} files in {Path(files[0]).parent}"
