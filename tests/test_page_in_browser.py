@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from urllib.parse import urlparse
+from urllib.request import url2pathname
 
 import pytest
 from report_cases import demo_records
 
+from fastgrl.experiments.records import FILE, read_records
 from fastgrl.experiments.specs import load_specs
 from fastgrl.reports import write_report
 
@@ -128,12 +131,14 @@ def test_wide_tables_scroll_in_a_region_that_takes_the_focus(opened):
     assert regions.evaluate_all("all => all.every(r => r.clientWidth <= innerWidth)")
 
 
-def test_the_records_can_be_downloaded_without_a_network(opened):
+def test_the_records_can_be_downloaded_without_a_network(opened, address):
+    beside = Path(url2pathname(urlparse(address).path)).with_name(FILE)
+    count = len(read_records(beside)) if beside.exists() else len(demo_records())
     with opened.expect_download() as waiting:
         opened.locator("a[download]").click()
     assert waiting.value.suggested_filename == "records.jsonl"
     with open(waiting.value.path()) as file:
-        assert len(file.readlines()) == len(demo_records())
+        assert len(file.readlines()) == count
 
 
 def test_nothing_hinders_a_reader_who_uses_other_means(opened):
