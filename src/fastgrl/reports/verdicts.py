@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 class _Rival:
     value: float
     name: str
+    deviation: float | None = None
 
 
 def verdicts(summary: Summary) -> tuple[str, ...]:
@@ -34,14 +35,14 @@ def _verdict(summary: Summary, column: int, dataset: DatasetSpec) -> str:
         return f"{start} not known, there is no other number."
     answer = "yes" if margin > 0 else "no"
     side = "ahead of" if margin > 0 else "behind" if margin < 0 else "level with"
-    noise = ", within the spread of the runs" if abs(margin) <= _spread(summary, column) else ""
+    noise = ", within the spread of the runs" if abs(margin) <= _spread(summary, column, rival) else ""
     return f"{start} {answer}, by {signed(margin)} ({side} {rival.name}, {percentage(rival.value)}{noise})."
 
 
-def _spread(summary: Summary, column: int) -> float:
-    """The largest standard deviation of ours and of those that ours is compared with."""
-    deviations = (row.cells[column].deviation for row in summary.rows)
-    return max((deviation for deviation in deviations if deviation is not None), default=0.0)
+def _spread(summary: Summary, column: int, rival: _Rival) -> float:
+    """The larger standard deviation of ours and of what ours is compared with."""
+    own = None if summary.ours is None else summary.ours.cells[column].deviation
+    return max(own or 0.0, rival.deviation or 0.0)
 
 
 def _lead(summary: Summary, column: int) -> float | None:
@@ -65,7 +66,7 @@ def _best_rival(summary: Summary, column: int) -> _Rival | None:
 
 def _numbers(method: MethodSpec, cell: Cell) -> Iterator[_Rival]:
     if cell.mean is not None:
-        yield _Rival(cell.mean, f"{method.label}, measured")
+        yield _Rival(cell.mean, f"{method.label}, measured", cell.deviation)
     if cell.published is not None:
         yield _Rival(cell.published, f"{method.label}, published")
 
