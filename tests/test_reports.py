@@ -5,6 +5,7 @@ import statistics
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from report_cases import demo_records, record, relabelled
 
 from fastgrl.errors import ArgumentError
+from fastgrl.experiments.records import FILE, read_records
 from fastgrl.experiments.specs import load_spec, load_specs
 from fastgrl.reports.evidence import certificate_grid, command_grid, machine_grid
 from fastgrl.reports.grids import MISSING, dataset_grid, score_grid, speed_grid
@@ -316,3 +318,11 @@ def test_reports_load_nothing_that_draws_or_trains():
     program = f"import fastgrl.reports, sys; print([m for m in {unwanted} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_the_committed_tables_are_what_the_committed_records_say():
+    folder = Path(__file__).parents[1] / "docs" / "results" / "paper"
+    chosen = select(read_records(folder / FILE))
+    for spec in (LINKS, NODES):
+        text = markdown(table_sheet(summarise(chosen, spec)))
+        assert (folder / "tables" / f"{spec.name}.md").read_text(encoding="utf-8") == text
