@@ -24,7 +24,7 @@ help:
 	@echo "make test    the tests (make slow: those that take minutes)"
 	@echo "make check   style, types, import contracts"
 	@echo "make bench   side-by-side timings against other libraries (12 GB of memory; the SVD and link races need FASTGRL_DATA)"
-	@echo "make reproduce         the paper's table and figures, with every method in them: hours, may be stopped and resumed"
+	@echo "make reproduce         the paper's table and figures, with every method in them: about two hours, may be stopped and resumed"
 	@echo "make reproduce-quick   the same in minutes: one seed, one dataset of each kind, short trainings"
 	@echo "make clean   remove what the others made, but no reproduction: that may have taken hours"
 
