@@ -48,6 +48,7 @@ from threadpoolctl import ThreadpoolController
 
 import fastgrl as fg
 from fastgrl.parallel import thread_count
+from fastgrl.walks import walk
 
 Array = NDArray[Any]
 Product = Callable[[Array], Array]
@@ -115,10 +116,8 @@ def adjacency_contenders(graph: sp.csr_array) -> dict[str, list[Family]]:
 
 
 def walk_operator(graph: sp.csr_array, window: int, dtype: Any = np.float32) -> fg.Operator:
-    """C T + … + T^C - 3 (11' - A) for T = D⁻¹A, as fastgrl writes it."""
-    A = fg.Matrix(graph.astype(dtype))
-    T = fg.Matrix(A.a, row_scale=inverse_degrees(graph, dtype), name="T")
-    return fg.Polynomial(T, range(window, 0, -1)) - NON_EDGE * (fg.Ones(A.shape) - A)
+    """C T + … + T^C - 3 (11' - A) for T = D⁻¹A."""
+    return walk(fg.Graph.from_scipy(graph), window=window, negative=NON_EDGE, dtype=dtype)
 
 
 def walk_products(graph: sp.csr_array, window: int) -> tuple[Product, Product]:

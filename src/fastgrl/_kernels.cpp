@@ -2,10 +2,16 @@
 //
 //     Y[i, :] = scale[i] * sum_e values[e] * X[indices[e], :],   e = indptr[i] .. indptr[i+1]-1
 //
+// and, in the same pass, one step of Horner's rule for a polynomial in the matrix:
+//
+//     Y[i, :] = post[i] * (scale[i] * sum_e … + (coefficient + extra[i]) * B[i, :]) + shift
+//
 // A call does a range of rows on the calling thread with the GIL released; kernels.py hands ranges to
 // threads. Every entry of Y is one sum in CSR order whatever the ranges are, so threads never change a bit.
 
 #include "_edges.h"
+#include "_filters.h"
+#include "_folders.h"
 #include "_push.h"
 
 #include <nanobind/nanobind.h>
@@ -53,6 +59,10 @@ struct Task {
     Scalar *y;
     int64_t x_stride, y_stride, begin, end;
     int64_t last;  // last entry that may be fetched ahead
+    // What is added in the same pass; null: nothing.
+    const Scalar *b, *extra, *post, *shift;
+    int64_t b_stride;
+    Scalar coefficient;
 };
 
 // A register of columns. Compilers left to vectorise plain loops kept the sums in memory now and then.
@@ -60,13 +70,32 @@ template <typename Scalar, int Lanes>
 struct Pack {
     typedef Scalar type __attribute__((vector_size(Lanes * sizeof(Scalar))));
 };
-template <typename Scalar>
-struct Pack<Scalar, 1> {
-    typedef Scalar type;
-};
+
+// `Width` columns of a register that holds more: what is left over at the right edge. It goes through the same
+// instructions as all others, because compilers fuse products and sums of single numbers in another way than those of
+// packs, and a column would have other bits there.
+template <int Width, typename Register, typename Scalar>
+INLINE Register load(const Scalar *from) {
+    Register pack = {};
+    std::memcpy(&pack, from, Width * sizeof(Scalar));
+    return pack;
+}
+
+template <int Lanes, int Packs, int Width, typename Task, typename Register, typename Scalar>
+INLINE void finish(const Task &task, int64_t row, int64_t column, Register *sum, Scalar *y) {
+    if (task.post || task.shift) {
+        const Scalar post = task.post ? task.post[row] : Scalar(1);
+        UNROLL for (int p = 0; p < Packs; ++p) {
+            Register shift = {};
+            if (task.shift) shift = load<Width, Register>(task.shift + column + p * Lanes);
+            sum[p] = post * sum[p] + shift;
+        }
+    }
+    UNROLL for (int p = 0; p < Packs; ++p) std::memcpy(y + p * Lanes, &sum[p], Width * sizeof(Scalar));
+}
 
 // `Packs` registers of `Lanes` columns from `column` on, all sums held in registers.
-template <int Lanes, int Packs, bool Valued, typename Index, typename Value, typename Scalar>
+template <int Lanes, int Packs, int Width, bool Valued, bool Added, typename Index, typename Value, typename Scalar>
 INLINE void panel(const Task<Index, Value, Scalar> &task, int64_t column) {
     using Register = typename Pack<Scalar, Lanes>::type;
     const Scalar *x = task.x + column;
@@ -79,50 +108,59 @@ INLINE void panel(const Task<Index, Value, Scalar> &task, int64_t column) {
             UNROLL for (int64_t byte = 0; byte < int64_t(sizeof(sum)); byte += kCacheLine) PREFETCH(next + byte);
             const Scalar *gathered = x + task.indices[e] * task.x_stride;
             UNROLL for (int p = 0; p < Packs; ++p) {
-                Register part;
-                std::memcpy(&part, gathered + p * Lanes, sizeof(Register));
+                const Register part = load<Width, Register>(gathered + p * Lanes);
                 if constexpr (Valued) sum[p] += static_cast<Scalar>(task.values[e]) * part;
                 else sum[p] += part;
             }
         }
         Scalar *y = task.y + row * task.y_stride + column;
         const Scalar scale = task.scale ? task.scale[row] : Scalar(1);
-        UNROLL for (int p = 0; p < Packs; ++p) {
-            const Register scaled = scale * sum[p];
-            std::memcpy(y + p * Lanes, &scaled, sizeof(Register));
+        if constexpr (Added) {
+            const Scalar *b = task.b + row * task.b_stride + column;
+            const Scalar coefficient = task.coefficient + (task.extra ? task.extra[row] : Scalar(0));
+            UNROLL for (int p = 0; p < Packs; ++p) {
+                const Register part = load<Width, Register>(b + p * Lanes);
+                sum[p] = scale * sum[p] + coefficient * part;
+            }
+            finish<Lanes, Packs, Width>(task, row, column, sum, y);
+        } else {
+            UNROLL for (int p = 0; p < Packs; ++p) sum[p] = scale * sum[p];
+            finish<Lanes, Packs, Width>(task, row, column, sum, y);
         }
     }
 }
 
-template <bool Valued, typename Index, typename Value, typename Scalar>
+template <bool Valued, bool Added, typename Index, typename Value, typename Scalar>
 INLINE void all_panels(const Task<Index, Value, Scalar> &task, int64_t columns) {
     constexpr int kLanes = kPackBytes / sizeof(Scalar);
     int64_t column = 0;
-    for (; columns - column >= 8 * kLanes; column += 8 * kLanes) panel<kLanes, 8, Valued>(task, column);
-    if (columns - column >= 4 * kLanes) { panel<kLanes, 4, Valued>(task, column); column += 4 * kLanes; }
-    if (columns - column >= 2 * kLanes) { panel<kLanes, 2, Valued>(task, column); column += 2 * kLanes; }
-    if (columns - column >= kLanes) { panel<kLanes, 1, Valued>(task, column); column += kLanes; }
-    for (; column < columns; ++column) panel<1, 1, Valued>(task, column);
+    for (; columns - column >= 8 * kLanes; column += 8 * kLanes) panel<kLanes, 8, kLanes, Valued, Added>(task, column);
+    if (columns - column >= 4 * kLanes) { panel<kLanes, 4, kLanes, Valued, Added>(task, column); column += 4 * kLanes; }
+    if (columns - column >= 2 * kLanes) { panel<kLanes, 2, kLanes, Valued, Added>(task, column); column += 2 * kLanes; }
+    if (columns - column >= kLanes) { panel<kLanes, 1, kLanes, Valued, Added>(task, column); column += kLanes; }
+    if (columns - column >= 4) { panel<kLanes, 1, 4, Valued, Added>(task, column); column += 4; }
+    if (columns - column >= 2) { panel<kLanes, 1, 2, Valued, Added>(task, column); column += 2; }
+    if (columns - column >= 1) panel<kLanes, 1, 1, Valued, Added>(task, column);
 }
 
 // Few rows at a time, so that all panels of a wide X row are read while its page is at hand.
-template <bool Valued, typename Index, typename Value, typename Scalar>
+template <bool Valued, bool Added, typename Index, typename Value, typename Scalar>
 INLINE void all_rows(Task<Index, Value, Scalar> task, int64_t columns) {
     const int64_t end = task.end;
     for (; task.begin < end; task.begin = task.end) {
         task.end = task.begin + kRowsAtOnce < end ? task.begin + kRowsAtOnce : end;
-        all_panels<Valued>(task, columns);
+        all_panels<Valued, Added>(task, columns);
     }
 }
 
-template <bool Valued, typename Index, typename Value, typename Scalar>
+template <bool Valued, bool Added, typename Index, typename Value, typename Scalar>
 void portable(const Task<Index, Value, Scalar> &task, int64_t columns) {
-    all_rows<Valued>(task, columns);
+    all_rows<Valued, Added>(task, columns);
 }
 
-template <bool Valued, typename Index, typename Value, typename Scalar>
+template <bool Valued, bool Added, typename Index, typename Value, typename Scalar>
 AVX2 void avx2(const Task<Index, Value, Scalar> &task, int64_t columns) {
-    all_rows<Valued>(task, columns);
+    all_rows<Valued, Added>(task, columns);
 }
 
 template <typename T>
@@ -132,34 +170,110 @@ using Block = nb::ndarray<const T, nb::ndim<2>, nb::device::cpu>;
 template <typename T>
 using Output = nb::ndarray<T, nb::ndim<2>, nb::device::cpu>;
 
+template <typename T>
+const T *data_or_null(const std::optional<Vector<T>> &vector) {
+    return vector ? vector->data() : nullptr;
+}
+
+template <bool Valued, bool Added, typename Index, typename Value, typename Scalar>
+void run_rows(const Task<Index, Value, Scalar> &task, int64_t columns, bool use_avx2) {
+    if (use_avx2) avx2<Valued, Added>(task, columns);
+    else portable<Valued, Added>(task, columns);
+}
+
 template <typename Index, typename Value, typename Scalar>
-void multiply_rows(Vector<int64_t> indptr, Vector<Index> indices, const Value *values, const Scalar *scale,
-                   Block<Scalar> x, Output<Scalar> y, int64_t begin, int64_t end, bool use_avx2) {
-    const Task<Index, Value, Scalar> task{indptr.data(), indices.data(), values,      scale, x.data(),
-                                          y.data(),      x.stride(0),    y.stride(0), begin, end,
-                                          indptr.data()[end] - 1};
+void run(const Task<Index, Value, Scalar> &task, int64_t columns, bool use_avx2) {
+    if (task.values && task.b) run_rows<true, true>(task, columns, use_avx2);
+    else if (task.values) run_rows<true, false>(task, columns, use_avx2);
+    else if (task.b) run_rows<false, true>(task, columns, use_avx2);
+    else run_rows<false, false>(task, columns, use_avx2);
+}
+
+// One pass over a range of rows.
+template <typename Index, typename Value, typename Scalar>
+void multiply_rows(Vector<int64_t> indptr, Vector<Index> indices, std::optional<Vector<Value>> values,
+                   std::optional<Vector<Scalar>> scale, Block<Scalar> x, Output<Scalar> y, int64_t begin, int64_t end,
+                   bool use_avx2, std::optional<Block<Scalar>> b, double coefficient,
+                   std::optional<Vector<Scalar>> extra, std::optional<Vector<Scalar>> post,
+                   std::optional<Vector<Scalar>> shift) {
+    const Task<Index, Value, Scalar> task{indptr.data(), indices.data(), data_or_null(values), data_or_null(scale),
+                                          x.data(), y.data(), x.stride(0), y.stride(0), begin, end,
+                                          indptr.data()[end] - 1, b ? b->data() : nullptr, data_or_null(extra),
+                                          data_or_null(post), data_or_null(shift), b ? b->stride(0) : 0,
+                                          static_cast<Scalar>(coefficient)};
     const int64_t columns = static_cast<int64_t>(x.shape(1));
     nb::gil_scoped_release release;
-    if (values && use_avx2) avx2<true>(task, columns);
-    else if (values) portable<true>(task, columns);
-    else if (use_avx2) avx2<false>(task, columns);
-    else portable<false>(task, columns);
+    run(task, columns, use_avx2);
+}
+
+// Z <- coefficients[i] B + T Z for i = last - 1 .. 0 from Z = coefficients[last] B on, all rows, on one thread: for
+// panels that stay in the cache. The passes alternate between `work` and `y`; the last one ends in y.
+template <typename Index, typename Value, typename Scalar>
+void horner(Vector<int64_t> indptr, Vector<Index> indices, std::optional<Vector<Value>> values,
+            std::optional<Vector<Scalar>> scale, Block<Scalar> b, Output<Scalar> work, Output<Scalar> y,
+            Vector<double> coefficients, bool use_avx2, std::optional<Vector<Scalar>> extra,
+            std::optional<Vector<Scalar>> post, std::optional<Vector<Scalar>> shift) {
+    const int64_t rows = static_cast<int64_t>(b.shape(0)), columns = static_cast<int64_t>(b.shape(1));
+    const int64_t passes = static_cast<int64_t>(coefficients.shape(0)) - 1;
+    const double *c = coefficients.data();
+    Task<Index, Value, Scalar> task{indptr.data(), indices.data(), data_or_null(values), data_or_null(scale),
+                                    nullptr, nullptr, 0, 0, 0, rows, indptr.data()[rows] - 1, b.data(), nullptr,
+                                    nullptr, nullptr, b.stride(0), Scalar(0)};
+    const Scalar *last_extra = data_or_null(extra), *last_post = data_or_null(post), *last_shift = data_or_null(shift);
+    Scalar *places[2] = {y.data(), work.data()};
+    const int64_t strides[2] = {y.stride(0), work.stride(0)};
+    nb::gil_scoped_release release;
+    int64_t place = passes % 2;
+    const Scalar highest = static_cast<Scalar>(c[passes]);
+    for (int64_t row = 0; row < rows; ++row)
+        for (int64_t column = 0; column < columns; ++column)
+            places[place][row * strides[place] + column] = highest * task.b[row * task.b_stride + column];
+    for (int64_t pass = passes - 1; pass >= 0; --pass) {
+        task.x = places[place], task.x_stride = strides[place];
+        place = 1 - place;
+        task.y = places[place], task.y_stride = strides[place];
+        task.coefficient = static_cast<Scalar>(c[pass]);
+        if (pass == 0) task.extra = last_extra, task.post = last_post, task.shift = last_shift;
+        run(task, columns, use_avx2);
+    }
+}
+
+// Each column's sum, row after row in double precision, whatever the other columns are.
+template <typename Scalar>
+void column_sums(Block<Scalar> x, nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu> sums) {
+    const int64_t rows = static_cast<int64_t>(x.shape(0)), columns = static_cast<int64_t>(x.shape(1));
+    const int64_t stride = x.stride(0);
+    const Scalar *data = x.data();
+    double *out = sums.data();
+    nb::gil_scoped_release release;
+    constexpr int64_t kAtOnce = 8;
+    for (int64_t first = 0; first < columns; first += kAtOnce) {
+        const int64_t width = columns - first < kAtOnce ? columns - first : kAtOnce;
+        double sum[kAtOnce] = {};
+        if (width == kAtOnce)
+            for (int64_t row = 0; row < rows; ++row)
+                UNROLL for (int64_t c = 0; c < kAtOnce; ++c) sum[c] += double(data[row * stride + first + c]);
+        else
+            for (int64_t row = 0; row < rows; ++row)
+                for (int64_t c = 0; c < width; ++c) sum[c] += double(data[row * stride + first + c]);
+        for (int64_t c = 0; c < width; ++c) out[first + c] = sum[c];
+    }
 }
 
 template <typename Index, typename Value, typename Scalar>
 void define(nb::module_ &m) {
-    m.def(
-        "multiply_rows",
-        [](Vector<int64_t> indptr, Vector<Index> indices, std::optional<Vector<Value>> values,
-           std::optional<Vector<Scalar>> scale, Block<Scalar> x, Output<Scalar> y, int64_t begin, int64_t end,
-           bool use_avx2) {
-            multiply_rows<Index, Value, Scalar>(indptr, indices, values ? values->data() : nullptr,
-                                                scale ? scale->data() : nullptr, x, y, begin, end, use_avx2);
-        },
-        // No conversions: a converted y would be a copy, and the product would be lost with it.
-        nb::arg("indptr").noconvert(), nb::arg("indices").noconvert(), nb::arg("values").none().noconvert(),
-        nb::arg("scale").none().noconvert(), nb::arg("x").noconvert(), nb::arg("y").noconvert(), nb::arg("begin"),
-        nb::arg("end"), nb::arg("use_avx2"));
+    // No conversions: a converted y would be a copy, and the product would be lost with it.
+    m.def("multiply_rows", &multiply_rows<Index, Value, Scalar>, nb::arg("indptr").noconvert(),
+          nb::arg("indices").noconvert(), nb::arg("values").none().noconvert(), nb::arg("scale").none().noconvert(),
+          nb::arg("x").noconvert(), nb::arg("y").noconvert(), nb::arg("begin"), nb::arg("end"), nb::arg("use_avx2"),
+          nb::arg("b").none().noconvert() = nb::none(), nb::arg("coefficient") = 0.0,
+          nb::arg("extra").none().noconvert() = nb::none(), nb::arg("post").none().noconvert() = nb::none(),
+          nb::arg("shift").none().noconvert() = nb::none());
+    m.def("horner", &horner<Index, Value, Scalar>, nb::arg("indptr").noconvert(), nb::arg("indices").noconvert(),
+          nb::arg("values").none().noconvert(), nb::arg("scale").none().noconvert(), nb::arg("b").noconvert(),
+          nb::arg("work").noconvert(), nb::arg("y").noconvert(), nb::arg("coefficients").noconvert(),
+          nb::arg("use_avx2"), nb::arg("extra").none().noconvert() = nb::none(),
+          nb::arg("post").none().noconvert() = nb::none(), nb::arg("shift").none().noconvert() = nb::none());
 }
 
 }  // namespace
@@ -172,7 +286,11 @@ NB_MODULE(_kernels, m) {
     define<int64_t, double, double>(m);
     define<int64_t, float, double>(m);
     define_edges(m);
+    define_filters(m);
+    define_folders(m);
     define_push(m);
+    m.def("column_sums", &column_sums<float>, nb::arg("x").noconvert(), nb::arg("sums").noconvert());
+    m.def("column_sums", &column_sums<double>, nb::arg("x").noconvert(), nb::arg("sums").noconvert());
     m.def("has_avx2", [] {
 #if HAVE_AVX2_VARIANT
         return bool(__builtin_cpu_supports("avx2")) && bool(__builtin_cpu_supports("fma"));

@@ -12,7 +12,27 @@ def multiply_rows(
     begin: int,
     end: int,
     use_avx2: bool,
+    b: NDArray[Any] | None = None,
+    coefficient: float = 0.0,
+    extra: NDArray[Any] | None = None,
+    post: NDArray[Any] | None = None,
+    shift: NDArray[Any] | None = None,
 ) -> None: ...
+def horner(
+    indptr: NDArray[Any],
+    indices: NDArray[Any],
+    values: NDArray[Any] | None,
+    scale: NDArray[Any] | None,
+    b: NDArray[Any],
+    work: NDArray[Any],
+    y: NDArray[Any],
+    coefficients: NDArray[Any],
+    use_avx2: bool,
+    extra: NDArray[Any] | None = None,
+    post: NDArray[Any] | None = None,
+    shift: NDArray[Any] | None = None,
+) -> None: ...
+def column_sums(x: NDArray[Any], sums: NDArray[Any]) -> None: ...
 def has_avx2() -> bool: ...
 
 class Scanner:
@@ -31,11 +51,21 @@ class Scanner:
     ) -> None: ...
     def scan(self, buffer: bytes, position: int, /) -> tuple[Any, ...]: ...
     def last_record_end(self, buffer: bytes, /) -> int: ...
+    def memory(self) -> int: ...
+    def absorb(self, other: Scanner, /) -> NDArray[Any]: ...
+    def __len__(self) -> int: ...
 
 class IdTable:
     def __init__(self) -> None: ...
     def number(self, offsets: NDArray[Any], data: NDArray[Any], /) -> NDArray[Any]: ...
     def texts(self) -> list[str]: ...
+    def absorb(self, scanner: Scanner, /) -> NDArray[Any]: ...
+    def order(self) -> NDArray[Any]: ...
+    def joined(self, codes: NDArray[Any], /) -> tuple[NDArray[Any], NDArray[Any]]: ...
+    def earliest(self, begin: int, /) -> int: ...
+    def memory(self) -> int: ...
+    def forget_places(self) -> None: ...
+    def __len__(self) -> int: ...
 
 def merge_ids(scanners: list[Scanner], /) -> tuple[list[str], list[NDArray[Any]]]: ...
 def count_buckets(
@@ -148,3 +178,48 @@ def log_rows(
     begin: int,
     end: int,
 ) -> None: ...
+def filter_panel(
+    indptr: NDArray[Any],
+    indices: NDArray[Any],
+    values: NDArray[Any] | None,
+    rate: NDArray[Any],
+    b: NDArray[Any],
+    x: NDArray[Any],
+    y: NDArray[Any],
+    keep: float,
+    begin: int,
+    end: int,
+    steps: int,
+    use_avx2: bool,
+) -> None: ...
+def load_panel(
+    block: NDArray[Any], scale: NDArray[Any] | None, panel: NDArray[Any], begin: int, end: int
+) -> None: ...
+def store_panel(
+    panel: NDArray[Any], scale: NDArray[Any] | None, block: NDArray[Any], begin: int, end: int
+) -> None: ...
+def count_ends(
+    sources: NDArray[Any], targets: NDArray[Any], mirrored: bool, counts: NDArray[Any], /
+) -> int: ...
+def scatter_by_bucket(
+    sources: NDArray[Any],
+    targets: NDArray[Any],
+    weights: NDArray[Any] | None,
+    bucket_of: NDArray[Any],
+    mirrored: bool,
+    starts: NDArray[Any],
+    rows: NDArray[Any],
+    columns: NDArray[Any],
+    values: NDArray[Any] | None,
+    /,
+) -> None: ...
+def check_entries(
+    indptr: NDArray[Any],
+    indices: NDArray[Any],
+    weights: NDArray[Any] | None,
+    begin: int,
+    end: int,
+    seed: int,
+    /,
+) -> tuple[int, int, int, int, int, float]: ...
+def check_texts(data: NDArray[Any], offsets: NDArray[Any], begin: int, end: int, /) -> int: ...

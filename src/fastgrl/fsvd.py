@@ -26,6 +26,7 @@ from fastgrl.linalg import Basis, Block, Host, Seam, seam_of
 from fastgrl.operators import Operator, as_operator, leaves
 from fastgrl.orthonormal import orthonormalise
 from fastgrl.parallel import single_threaded_blas, use_threads
+from fastgrl.spilling import panel_columns, spilling
 
 Method = Literal["krylov", "subspace"]
 Progress = Callable[[int, int], None]
@@ -246,14 +247,14 @@ class _Run:
             self.progress(self.done, self.total)
         if self.scale is None:
             self.scale = taming_scale(self.seam.peak(Y), self.dtype)
-        return Y if self.scale == 1 else self.scale * Y
+        return Y if self.scale == 1 else self.seam.scaled(Y, self.scale)
 
 
 def _in_panels(seam: Seam, M: Operator, X: Block, consume: bool) -> Block:
     """M X, a few columns at a time when the block is large."""
     largest = max(M.shape) * np.dtype(X.dtype).itemsize
-    width = _PANEL_COLUMNS * max(1, _PANEL_BYTES // max(largest * _PANEL_COLUMNS, 1))
-    if X.shape[1] <= width:
+    width = panel_columns(_PANEL_COLUMNS * max(1, _PANEL_BYTES // max(largest * _PANEL_COLUMNS, 1)))
+    if X.shape[1] <= width and not spilling():
         return M @ X
     return seam.by_panels(lambda panel: M @ panel, X, M.shape[0], width, consume)
 
@@ -304,6 +305,7 @@ class _Range:
 
     @functools.cached_property
     def triplets(self) -> tuple[Host, Host, Host]:
+        """B, s, A' with K = B diag(s) A'."""
         B, s, At = np.linalg.svd(self.K, full_matrices=False)
         return B, s, At
 
@@ -418,4 +420,4 @@ def _triplets(run: _Run, found: _Range, rank: int) -> SVD:
     signs = run.seam.signs(U)
     V = run.seam.span(P, B * signs)
     values = (s / (run.scale or 1.0)).astype(run.dtype)
-    return SVD(U * signs.astype(run.dtype), values, V.T, run.done // 2 - 1)
+    return SVD(run.seam.scaled(U, signs.astype(run.dtype)), values, V.T, run.done // 2 - 1)

@@ -10,6 +10,7 @@ import functools
 import importlib
 import itertools
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -21,12 +22,16 @@ from numpy.typing import NDArray
 from fastgrl.checks import FLOATS, native, size
 from fastgrl.errors import ArgumentError, DtypeError, NotFiniteError, ShapeError
 from fastgrl.parallel import parallel_map, thread_count
+from fastgrl.spilling import is_mapped, release, row_ranges, spilling
+from fastgrl.transposition import transposed_rows
 
 Array = NDArray[Any]
 
 # Below this many multiply-adds a product takes less time than waking a thread.
 _WORTH_A_THREAD = 4_000_000
 _PIECES_PER_THREAD = 4
+# A block up to this size goes through a polynomial some columns at a time, as many as a register holds.
+_IN_CACHE, _PACK_BYTES = 8 << 20, 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +52,11 @@ class CSR:
     def num_stored(self) -> int:
         """Stored entries."""
         return int(self.indptr[-1])
+
+    @property
+    def mapped(self) -> bool:
+        """Whether entries lie in a memory-mapped file, of which a range of rows at a time is to be used."""
+        return is_mapped(self.indices) or is_mapped(self.values)
 
     @property
     def transposed(self) -> CSR:
@@ -75,6 +85,8 @@ class CSR:
 
 def transpose(matrix: CSR) -> CSR:
     """The transpose as a copy that is not remembered."""
+    if matrix.mapped and spilling():
+        return _transpose_on_disk(matrix)
     compiled = compiled_module()
     if compiled is not None and matrix.indices.dtype == np.int32 and _is_float32(matrix.values):
         return _transpose_by_threads(matrix, compiled)
@@ -86,6 +98,12 @@ def transpose(matrix: CSR) -> CSR:
     rows = columns.tocsr()
     kept = None if matrix.values is None else rows.data
     return CSR(rows.indptr.astype(np.int64), rows.indices, kept, matrix.shape[::-1], matrix.dtype)
+
+
+def _transpose_on_disk(matrix: CSR) -> CSR:
+    rows, columns = matrix.shape
+    parts = transposed_rows(matrix.indptr, matrix.indices, matrix.values, num_columns=columns)
+    return CSR(*parts, (columns, rows), matrix.dtype)
 
 
 def _is_float32(values: Array | None) -> bool:
@@ -120,10 +138,20 @@ def _transpose_by_threads(matrix: CSR, compiled: ModuleType) -> CSR:
 def _same(a: CSR, b: CSR) -> bool:
     if a.shape != b.shape or not np.array_equal(a.indptr, b.indptr):
         return False
-    same_values = a.values is b.values or (
-        a.values is not None and b.values is not None and np.array_equal(a.values, b.values)
-    )
-    return same_values and np.array_equal(a.indices, b.indices)
+    return _same_entries(a.indices, b.indices) and _same_entries(a.values, b.values)
+
+
+def _same_entries(a: Array | None, b: Array | None, at_once: int = 1 << 22) -> bool:
+    if a is None or b is None:
+        return a is b
+    for begin in range(0, len(a), at_once):
+        end = begin + at_once
+        same = np.array_equal(a[begin:end], b[begin:end])
+        release(a, begin, end)
+        release(b, begin, end)
+        if not same:
+            return False
+    return True
 
 
 def csr_from_scipy(matrix: Any) -> CSR:
@@ -197,8 +225,8 @@ def _as_indices(values: Array, what: str) -> Array:
     return values if values.dtype in (np.int32, np.int64) else values.astype(np.int64)
 
 
-def multiply(matrix: CSR, X: Array, *, row_scale: Array | None = None) -> Array:
-    """`diag(row_scale) matrix X` for a two-dimensional float32 or float64 block `X`.
+def multiply(matrix: CSR, X: Array, *, row_scale: Array | None = None, shift: Array | None = None) -> Array:
+    """`diag(row_scale) matrix X + 1 shift'` for a two-dimensional float32 or float64 block `X`.
 
     >>> eye = csr_from_scipy(sp.eye_array(2, format="csr"))
     >>> multiply(eye, np.array([[1.0], [2.0]]), row_scale=np.array([10.0, 1.0]))
@@ -207,31 +235,195 @@ def multiply(matrix: CSR, X: Array, *, row_scale: Array | None = None) -> Array:
     parts = (matrix.dtype, None if row_scale is None else row_scale.dtype)
     dtype = np.result_type(X.dtype, *(part for part in parts if part is not None))
     X = np.ascontiguousarray(X, dtype=dtype)
-    scale = None if row_scale is None else np.ascontiguousarray(row_scale, dtype=dtype)
-    kernel = _chosen_kernel()
-    if kernel == "scipy":
-        Y = np.asarray(matrix.as_scipy @ X, dtype=dtype)
-        return Y if scale is None else Y * scale[:, None]
+    scale, shift = (
+        None if part is None else np.ascontiguousarray(part, dtype=dtype) for part in (row_scale, shift)
+    )
+    if _chosen_kernel() == "scipy":
+        return _finished(_multiply_by_scipy(matrix, X, dtype), X, _Added(None, scale, shift))
     Y = np.empty((matrix.shape[0], X.shape[1]), dtype)
-    compiled, use_avx2 = _compiled(), kernel == "avx2"
-    assert compiled is not None
-
-    def rows(bounds: tuple[int, int]) -> None:
-        compiled.multiply_rows(matrix.indptr, matrix.indices, matrix.values, scale, X, Y, *bounds, use_avx2)
-
-    parallel_map(rows, _row_ranges(matrix, X.shape[1]))
+    _pass(matrix, scale, X, Y, **({} if shift is None else {"shift": shift}))
     return Y
 
 
-def _row_ranges(matrix: CSR, columns: int) -> list[tuple[int, int]]:
-    """Row ranges with about equally many stored entries."""
-    rows, threads = matrix.shape[0], thread_count()
-    if threads == 1 or matrix.num_stored * columns < _WORTH_A_THREAD:
-        return [(0, rows)]
+def polynomial(
+    matrix: CSR,
+    X: Array,
+    coefficients: Array,
+    *,
+    row_scale: Array | None = None,
+    walked: bool = True,
+    extra: Array | None = None,
+    post: Array | None = None,
+    shift: Array | None = None,
+) -> Array:
+    """`diag(post) (Σ c_i T^(i-1) + diag(extra)) B + 1 shift'`, where T = diag(row_scale) matrix is square.
+
+    B is T X, or X itself if not `walked`. By Horner's rule with one pass over the matrix for each power; all
+    that is added goes along in these passes. Columns are independent of each other, so that a block that fits
+    into the caches goes through all passes at once, some columns on each thread.
+
+    >>> eye = csr_from_scipy(sp.eye_array(2, format="csr"))
+    >>> polynomial(eye, np.array([[1.0], [2.0]]), np.array([3.0, 2.0]), shift=np.array([-1.0]))
+    array([[4.], [9.]])
+    """
+    dtypes = [part.dtype for part in (X, matrix, row_scale) if part is not None and part.dtype is not None]
+    dtype = np.result_type(*dtypes)
+    X = np.ascontiguousarray(X, dtype=dtype)
+    scale, extra, post, shift = (
+        None if part is None else np.ascontiguousarray(part, dtype=dtype)
+        for part in (row_scale, extra, post, shift)
+    )
+    added = _Added(extra, post, shift)
+    c = np.ascontiguousarray(coefficients, dtype=np.float64)
+    if _chosen_kernel() == "scipy":
+        B = multiply(matrix, X, row_scale=scale) if walked else X
+        return _horner_by_scipy(matrix, B, c, scale, added)
+    in_cache = X.shape[0] * X.shape[1] * dtype.itemsize <= _IN_CACHE and not matrix.mapped
+    if len(c) > 1 and in_cache and _columns_per_thread(matrix, X, len(c)) < X.shape[1]:
+        return _horner_by_columns(matrix, X, c, scale, added, walked)
+    B = multiply(matrix, X, row_scale=scale) if walked else X
+    return _horner_by_rows(matrix, B, c, scale, added)
+
+
+@dataclass(frozen=True, eq=False)
+class _Added:
+    """What the last pass adds or multiplies with."""
+
+    extra: Array | None
+    post: Array | None
+    shift: Array | None
+
+    def columns(self, begin: int, end: int) -> dict[str, Array | None]:
+        """As the compiled kernel takes it, for some of the columns."""
+        shift = None if self.shift is None else self.shift[begin:end]
+        return {"extra": self.extra, "post": self.post, "shift": shift}
+
+
+def _pass(matrix: CSR, scale: Array | None, X: Array, Y: Array, **added: Any) -> None:
+    """Y ← diag(scale) matrix X and what is added, by row ranges on all threads."""
+    compiled, use_avx2 = _compiled(), _chosen_kernel() == "avx2"
+    assert compiled is not None
+
+    def rows(bounds: tuple[int, int]) -> None:
+        compiled.multiply_rows(
+            matrix.indptr, matrix.indices, matrix.values, scale, X, Y, *bounds, use_avx2, **added
+        )
+
+    for part in mapped_parts(matrix):
+        parallel_map(rows, _row_ranges(matrix, X.shape[1], *part))
+
+
+def _horner_by_rows(matrix: CSR, B: Array, c: Array, scale: Array | None, added: _Added) -> Array:
+    *lower, highest = c.tolist()
+    if not lower:
+        return _finished(highest * B, B, added)
+    Z: Array = highest * B
+    work = np.empty_like(B)
+    for power, coefficient in reversed(list(enumerate(lower))):
+        last = added.columns(0, B.shape[1]) if power == 0 else {}
+        _pass(matrix, scale, Z, work, b=B, coefficient=coefficient, **last)
+        Z, work = work, Z
+    return Z
+
+
+def _horner_by_columns(
+    matrix: CSR, X: Array, c: Array, scale: Array | None, added: _Added, walked: bool
+) -> Array:
+    """All passes for a few columns at a time, which never leave the cache of the thread that has them."""
+    compiled, use_avx2 = _compiled(), _chosen_kernel() == "avx2"
+    assert compiled is not None
+    Y, width = np.empty_like(X), _columns_per_thread(matrix, X, len(c))
+
+    def columns(begin: int) -> None:
+        end = min(begin + width, X.shape[1])
+        B, rows = X[:, begin:end], (matrix.indptr, matrix.indices, matrix.values)
+        work, out = np.empty(B.shape, X.dtype), np.empty(B.shape, X.dtype)
+        if walked:
+            B = np.empty(B.shape, X.dtype)
+            compiled.multiply_rows(*rows, scale, X[:, begin:end], B, 0, len(X), use_avx2)
+        compiled.horner(*rows, scale, B, work, out, c, use_avx2, **added.columns(begin, end))
+        Y[:, begin:end] = out
+
+    parallel_map(columns, range(0, X.shape[1], width))
+    return Y
+
+
+def _columns_per_thread(matrix: CSR, X: Array, passes: int) -> int:
+    """Whole registers of columns, as many for each thread; all of them if the work is not worth a second."""
+    lanes, columns = _PACK_BYTES // X.dtype.itemsize, int(X.shape[1])
+    threads = 1 if matrix.num_stored * passes * columns < _WORTH_A_THREAD else thread_count()
+    return lanes * max(1, -(-columns // (lanes * threads)))
+
+
+def _horner_by_scipy(matrix: CSR, B: Array, c: Array, scale: Array | None, added: _Added) -> Array:
+    *lower, highest = c.tolist()
+    Z = highest * B
+    for coefficient in reversed(lower):
+        Z = multiply(matrix, Z, row_scale=scale)
+        Z += coefficient * B
+    return _finished(Z, B, added)
+
+
+def _finished(Z: Array, B: Array, added: _Added) -> Array:
+    if added.extra is not None:
+        Z += added.extra[:, None] * B
+    if added.post is not None:
+        Z *= added.post[:, None]
+    if added.shift is not None:
+        Z += added.shift
+    return Z
+
+
+def mapped_parts(matrix: CSR) -> Iterator[tuple[int, int]]:
+    """Ranges of rows of a memory-mapped matrix, each given back when the next is asked for; else all rows."""
+    if not matrix.mapped:
+        yield 0, matrix.shape[0]
+        return
+    entry = matrix.indices.itemsize + (0 if matrix.values is None else matrix.values.itemsize)
+    for begin, end in row_ranges(matrix.indptr, entry):
+        yield begin, end
+        stored = int(matrix.indptr[begin]), int(matrix.indptr[end])
+        release(matrix.indices, *stored)
+        release(matrix.values, *stored)
+
+
+def _multiply_by_scipy(matrix: CSR, X: Array, dtype: np.dtype[Any]) -> Array:
+    if not matrix.mapped:
+        return np.asarray(matrix.as_scipy @ X, dtype=dtype)
+    Y = np.empty((matrix.shape[0], X.shape[1]), dtype)
+    for begin, end in mapped_parts(matrix):
+        stored = slice(int(matrix.indptr[begin]), int(matrix.indptr[end]))
+        values = None if matrix.values is None else matrix.values[stored]
+        pointers = matrix.indptr[begin : end + 1] - matrix.indptr[begin]
+        part = CSR(pointers, matrix.indices[stored], values, (end - begin, matrix.shape[1]), matrix.dtype)
+        Y[begin:end] = part.as_scipy @ X
+    return Y
+
+
+def _row_ranges(matrix: CSR, columns: int, begin: int, end: int) -> list[tuple[int, int]]:
+    """Rows `begin` to `end` in ranges with about equally many stored entries."""
+    first, threads = int(matrix.indptr[begin]), thread_count()
+    stored = int(matrix.indptr[end]) - first
+    if threads == 1 or stored * columns < _WORTH_A_THREAD:
+        return [(begin, end)]
     pieces = threads * _PIECES_PER_THREAD
-    cuts = np.searchsorted(matrix.indptr, matrix.num_stored * np.arange(1, pieces) // pieces)
-    bounds = [0, *map(int, cuts), rows]
+    cuts = np.searchsorted(matrix.indptr, first + stored * np.arange(1, pieces) // pieces)
+    bounds = [begin, *map(int, cuts.clip(begin, end)), end]
     return [(a, b) for a, b in itertools.pairwise(bounds) if a < b]
+
+
+def column_sums(X: Array) -> Array:
+    """The sum of each column in float64, row after row.
+
+    >>> column_sums(np.array([[1.0, 2.0], [3.0, 4.0]], np.float32))
+    array([4., 6.])
+    """
+    compiled = compiled_module()
+    if compiled is None or X.dtype not in FLOATS or X.strides[1] != X.itemsize:
+        return np.asarray(X.sum(0, dtype=np.float64))
+    sums = np.empty(X.shape[1])
+    compiled.column_sums(X, sums)
+    return sums
 
 
 @functools.cache

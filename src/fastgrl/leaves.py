@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,14 +24,14 @@ from fastgrl.checks import (
 )
 from fastgrl.errors import DtypeError, FastgrlError, ShapeError
 from fastgrl.linalg import seam_of
-from fastgrl.operators import Operator, as_operator, settle
+from fastgrl.operators import Operator, as_operator, horner, settle
 
 _FLOAT64 = np.dtype(np.float64)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Matrix(Operator):
-    """A dense array or a SciPy sparse array, with its rows scaled if asked: `diag(row_scale) a`.
+    """A dense array or a SciPy sparse array, scaled if asked: `diag(row_scale) a diag(column_scale)`.
 
     A sparse array whose stored values are all 1 keeps its pattern only, so that the transition matrix
     D⁻¹A needs no second copy of the graph: `Matrix(pattern, row_scale=1 / degrees)`.
@@ -43,30 +43,63 @@ class Matrix(Operator):
     a: Any
     row_scale: Array | None = None
     name: str | None = None
+    column_scale: Array | None = None
 
     def __post_init__(self) -> None:
         a: Any = kernels.csr_from_scipy(self.a) if sp.issparse(self.a) else self.a
         if not isinstance(a, kernels.CSR):
             a = finite_array(a, "matrix", ndim=2)
-        d = None if self.row_scale is None else finite_array(self.row_scale, "row_scale", ndim=1)
-        if d is not None and len(d) != a.shape[0]:
-            raise ShapeError(f"row_scale has {len(d)} values for a {size(a.shape)} matrix")
-        dtype = common_dtype("the matrix and its row_scale", a.dtype, None if d is None else d.dtype)
-        formula = self.name or ("A" if d is None else "(diag(d) A)")
-        settle(self, a=a, row_scale=d, shape=a.shape, dtype=dtype, formula=formula)
+        left = _scale_of(a, self.row_scale, 0, "row_scale")
+        right = _scale_of(a, self.column_scale, 1, "column_scale")
+        kinds = [None if scale is None else scale.dtype for scale in (left, right)]
+        dtype = common_dtype("the matrix and its scales", a.dtype, *kinds)
+        formula = self.name or _scaled_formula("A", left is not None, right is not None)
+        settle(self, a=a, row_scale=left, column_scale=right, shape=a.shape, dtype=dtype, formula=formula)
 
     def _multiply(self, X: Any) -> Any:
+        X = X if self.column_scale is None else self.column_scale[:, None] * X
         if isinstance(self.a, kernels.CSR):
             return kernels.multiply(self.a, X, row_scale=self.row_scale)
         Y = seam_of(X).matmul(self.a, X)
         return Y if self.row_scale is None else self.row_scale[:, None] * Y
 
+    def _polynomial(self, coefficients: Sequence[float], X: Any) -> Any:
+        if not isinstance(self.a, kernels.CSR):
+            return horner(self, coefficients, X)
+        left, right, c = self.row_scale, self.column_scale, np.asarray(coefficients)
+        if right is None:
+            return kernels.polynomial(self.a, X, c, row_scale=left)
+        # (L a R)^i = L a (R L a)^(i-1) R
+        inner = right if left is None else right * left
+        Z = kernels.polynomial(self.a, right[:, None] * X, c, row_scale=inner, walked=False)
+        return kernels.multiply(self.a, Z, row_scale=left)
+
     @property
     def T(self) -> Operator:
         a = self.a.transposed if isinstance(self.a, kernels.CSR) else self.a.T
-        name = self.formula if self.row_scale is None else "A"
-        transposed = Matrix(a, name=name if a is self.a else _prime(name))
-        return transposed if self.row_scale is None else transposed @ Diagonal(self.row_scale)
+        return Matrix(a, self.column_scale, self._transposed_name(a is self.a), self.row_scale)
+
+    def _transposed_name(self, symmetric: bool) -> str:
+        left, right = self.row_scale is not None, self.column_scale is not None
+        if not left and not right:
+            return self.formula if symmetric else _prime(self.formula)
+        if self.formula == _scaled_formula("A", left, right):
+            return _scaled_formula("A" if symmetric else "A'", right, left)
+        return _prime(self.formula)
+
+
+def _scale_of(a: Any, scale: Array | None, axis: int, name: str) -> Array | None:
+    if scale is None:
+        return None
+    d = finite_array(scale, name, ndim=1)
+    if len(d) != a.shape[axis]:
+        raise ShapeError(f"{name} has {len(d)} values for a {size(a.shape)} matrix")
+    return d
+
+
+def _scaled_formula(symbol: str, left: bool, right: bool) -> str:
+    parts = ["diag(d)"] * left + [symbol] + ["diag(d)"] * right
+    return parts[0] if len(parts) == 1 else f"({' '.join(parts)})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -19,13 +19,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fastgrl.kernels import column_sums
 from fastgrl.parallel import parallel_map
+from fastgrl.spilling import is_mapped, release, scratch_array, scratch_zeros
 
 CHUNK_ROWS = 4096
 PROBES = 4
+GROUP = 8  # columns of a basis that are left out of a combination together, if their coefficients are zero
 
 # Below this many multiply-adds a dense pass takes less time than waking a thread.
-_WORTH_A_THREAD = 30_000_000
+_WORTH_A_THREAD = 4_000_000
 
 Array = NDArray[Any]
 Host = NDArray[np.floating[Any]]
@@ -56,6 +59,7 @@ class Seam:
     peak: Callable[[Block], float]  # largest absolute entry
     signs: Callable[[Block], Host]  # sign of each column's largest entry
     sync: Callable[[Block], Block]  # the block must exist now
+    scaled: Callable[[Block, Any], Block] = lambda Y, d: Y * d  # Y diag(d), perhaps in Y's memory
 
 
 def chunk_bounds(rows: int) -> list[tuple[int, int]]:
@@ -114,40 +118,116 @@ def _group_size(chunks: int, work: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class NumpyBasis:
-    """The first `columns` columns of an array stored by columns, and a few random combinations of them."""
+    """The first `columns` columns of a tall array, and a few random combinations of them.
+
+    The array is stored by chunks of rows, and by columns within each: `array[chunk, column, row]`. What one
+    chunk needs of all columns lies together, and can be given back together when it lies on disk.
+    """
 
     array: Array
+    rows: int
     columns: int
     combinations: Array
 
+    @classmethod
+    def empty(cls, rows: int, capacity: int, dtype: Any) -> NumpyBasis:
+        """No columns yet."""
+        height = min(CHUNK_ROWS, max(rows, 1))
+        array = scratch_array((-(-rows // height), capacity, height), dtype)
+        return cls(array, rows, 0, scratch_zeros((rows, PROBES), dtype))
+
+    def chunk(self, begin: int, end: int) -> Array:
+        """The columns within one chunk of rows, without a copy."""
+        return self.array[begin // CHUNK_ROWS, : self.columns, : end - begin].T
+
+    def release(self, begin: int) -> None:
+        """Give the pages of the chunk that begins there back, if they are on disk."""
+        release(self.array, begin // CHUNK_ROWS, begin // CHUNK_ROWS + 1)
+
     @property
     def filled(self) -> Array:
-        """The orthonormal columns, without a copy."""
-        return self.array[:, : self.columns]
+        """The columns as one array, a copy."""
+        return _chunk_by_chunk(self.chunk, self.rows, self.columns, self.array.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class BlockBasis:
+    """A block whose columns are orthonormal, as a basis."""
+
+    block: Array
+
+    @property
+    def columns(self) -> int:
+        """How many there are."""
+        return int(self.block.shape[1])
+
+    @property
+    def rows(self) -> int:
+        """How long they are."""
+        return len(self.block)
+
+    def chunk(self, begin: int, end: int) -> Array:
+        """The rows of one chunk."""
+        return self.block[begin:end]
+
+    def release(self, begin: int) -> None:
+        """Give the pages of a chunk back."""
+        release(self.block, begin, begin + CHUNK_ROWS)
+
+
+def _chunk_by_chunk(chunk: Callable[[int, int], Array], rows: int, columns: int, dtype: Any) -> Array:
+    out = scratch_array((rows, columns), dtype)
+
+    def copy(begin: int, end: int) -> None:
+        out[begin:end] = chunk(begin, end)
+        release(out, begin, end)
+
+    map_chunks(copy, rows, 0)
+    return out
 
 
 def _random(rows: int, columns: int, dtype: Any, seed: int, stream: int) -> Array:
     """Standard normal numbers; chunk c draws from Philox(key=(seed, c), counter=stream)."""
-    block = np.empty((rows, columns), dtype)
+    block = scratch_array((rows, columns), dtype)
 
     def fill(begin: int, end: int) -> None:
         key = np.array([seed, begin // CHUNK_ROWS], np.uint64)
         bits = np.random.Philox(key=key, counter=[0, 0, 0, stream])
         np.random.Generator(bits).standard_normal(dtype=block.dtype.type, out=block[begin:end])
+        release(block, begin, end)
 
     map_chunks(fill, rows, 8 * block.size)
     return block
 
 
 def _append(basis: NumpyBasis, block: Array) -> NumpyBasis:
-    total = basis.columns + block.shape[1]
-    array = basis.array
+    begin, total, array = basis.columns, basis.columns + block.shape[1], basis.array
     if total > array.shape[1]:
-        array = np.empty((array.shape[0], max(total, 2 * array.shape[1])), array.dtype, order="F")
-        array[:, : basis.columns] = basis.filled
-    array[:, basis.columns : total] = block
-    gamma = _gamma(basis.columns, block.shape[1]).astype(block.dtype)
-    return NumpyBasis(array, total, basis.combinations + _matmul(block, gamma))
+        array = scratch_array((len(array), max(total, 2 * array.shape[1]), array.shape[2]), array.dtype)
+        for number, (chunk, full) in enumerate(zip(array, basis.array, strict=True)):
+            chunk[:begin] = full[:begin]
+            basis.release(number * CHUNK_ROWS)
+            release(array, number, number + 1)
+    gamma = _gamma(begin, block.shape[1]).astype(block.dtype)
+    before, combinations = basis.combinations, scratch_array(basis.combinations.shape, block.dtype)
+
+    def copy(first: int, last: int) -> None:
+        number = first // CHUNK_ROWS
+        array[number, begin:total, : last - first] = block[first:last].T
+        np.add(before[first:last], block[first:last] @ gamma, out=combinations[first:last])
+        release(array, number, number + 1)
+        for tall in (block, before, combinations):
+            release(tall, first, last)
+
+    map_chunks(copy, basis.rows, 8 * block.size)
+    return NumpyBasis(array, basis.rows, total, combinations)
+
+
+def _columns(basis: NumpyBasis, first: int, last: int) -> Array:
+    def chunk(begin: int, end: int) -> Array:
+        return basis.chunk(begin, end)[:, first:last]
+
+    return _chunk_by_chunk(chunk, basis.rows, last - first, basis.array.dtype)
 
 
 @functools.cache
@@ -156,20 +236,26 @@ def _gamma(begin: int, count: int) -> Host:
     return np.random.Generator(np.random.Philox(key=begin)).standard_normal((count, PROBES))
 
 
-def _grams(Q: Array, Y: Array) -> Host:
+def _grams(basis: NumpyBasis | BlockBasis, Y: Array) -> Host:
     """[Q, Y]'Y: Y'Y in float64; Q'Y in the block's own precision within a chunk, as it corrects itself."""
 
     def term(begin: int, end: int) -> Host:
         y = Y[begin:end]
         wide = _as_float64(y, "right")
-        return np.concatenate([Q[begin:end].T @ y, wide.T @ wide])
+        both = np.concatenate([basis.chunk(begin, end).T @ y, wide.T @ wide])
+        basis.release(begin)
+        release(Y, begin, end)
+        return both
 
-    return sum_over_chunks(term, Y.shape[0], Y.size * (Q.shape[1] + Y.shape[1]))
+    return sum_over_chunks(term, Y.shape[0], Y.size * (basis.columns + Y.shape[1]))
 
 
 def _cross(X: Array, Y: Array) -> Host:
     def term(begin: int, end: int) -> Host:
-        return _as_float64(X[begin:end], "left").T @ _as_float64(Y[begin:end], "right")
+        product = _as_float64(X[begin:end], "left").T @ _as_float64(Y[begin:end], "right")
+        release(X, begin, end)
+        release(Y, begin, end)
+        return product
 
     return sum_over_chunks(term, Y.shape[0], Y.size * X.shape[1])
 
@@ -192,24 +278,52 @@ def _as_float64(chunk: Array, use: str) -> Array:
 
 
 def _combine(basis: NumpyBasis, C: Host, Y: Array, D: Host, *, overwrite: bool = False) -> Array:
-    Q = basis.filled
     C, D = C.astype(Y.dtype, copy=False), D.astype(Y.dtype, copy=False)
-    out = Y if overwrite else np.empty((Y.shape[0], D.shape[1]), Y.dtype)
+    out, used = Y if overwrite else scratch_array((Y.shape[0], D.shape[1]), Y.dtype), _used_columns(C)
 
     def rows(begin: int, end: int) -> None:
+        Q = basis.chunk(begin, end)
         out[begin:end] = Y[begin:end] @ D
-        if Q.shape[1]:
-            out[begin:end] += Q[begin:end] @ C
+        for first, last in used:
+            out[begin:end] += Q[:, first:last] @ C[first:last]
+        basis.release(begin)
+        release(Y, begin, end)
+        release(out, begin, end)
 
-    map_chunks(rows, out.shape[0], out.size * (Q.shape[1] + Y.shape[1]))
+    columns = sum(last - first for first, last in used)
+    map_chunks(rows, out.shape[0], out.size * (columns + Y.shape[1]))
+    return out
+
+
+def _used_columns(C: Host) -> list[tuple[int, int]]:
+    """Ranges of rows of C that are not all zero, by whole groups."""
+    starts = np.arange(0, len(C), GROUP)
+    used = np.maximum.reduceat(np.abs(C).max(axis=1, initial=0), starts) > 0 if len(C) else np.zeros(0, bool)
+    edges = np.flatnonzero(np.diff(used, prepend=False, append=False))
+    groups = zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+    return [(GROUP * first, min(GROUP * last, len(C))) for first, last in groups]
+
+
+def _span(basis: NumpyBasis | BlockBasis, C: Host) -> Array:
+    C = C.astype(basis.chunk(0, 0).dtype, copy=False)
+    out = scratch_array((basis.rows, C.shape[1]), C.dtype)
+
+    def rows(begin: int, end: int) -> None:
+        np.matmul(basis.chunk(begin, end), C, out=out[begin:end])
+        basis.release(begin)
+        release(out, begin, end)
+
+    map_chunks(rows, basis.rows, out.size * basis.columns)
     return out
 
 
 def _matmul(a: Array, X: Array) -> Array:
-    out = np.empty((a.shape[0], X.shape[1]), np.result_type(a, X))
+    out = scratch_array((a.shape[0], X.shape[1]), np.result_type(a, X))
 
     def rows(begin: int, end: int) -> None:
         np.matmul(a[begin:end], X, out=out[begin:end])
+        release(a, begin, end)
+        release(out, begin, end)
 
     map_chunks(rows, out.shape[0], a.size * X.shape[1])
     return out
@@ -222,20 +336,52 @@ def _times(Y: Array, D: Host, *, overwrite: bool = False) -> Array:
 
     def rows(begin: int, end: int) -> None:
         Y[begin:end] = Y[begin:end] @ D
+        release(Y, begin, end)
 
     map_chunks(rows, Y.shape[0], Y.size * D.shape[1])
     return Y
 
 
 def _by_panels(product: Callable[[Array], Array], X: Array, rows: int, width: int, consume: bool) -> Array:
-    Y = X if consume and rows == X.shape[0] else np.empty((rows, X.shape[1]), X.dtype)
+    Y = X if consume and rows == X.shape[0] else scratch_array((rows, X.shape[1]), X.dtype)
     for begin in range(0, X.shape[1], width):
-        Y[:, begin : begin + width] = product(X[:, begin : begin + width])
+        part = slice(begin, begin + width)
+        _copy_rows(Y[:, part], product(_in_memory(X, part)), Y)
+    return Y
+
+
+def _in_memory(X: Array, columns: slice) -> Array:
+    """Some columns of a block: a view of them, or a copy if the block is on disk."""
+    if not is_mapped(X):
+        return X[:, columns]
+    panel = np.empty((X.shape[0], len(range(*columns.indices(X.shape[1])))), X.dtype)
+    return _copy_rows(panel, X[:, columns], X)
+
+
+def _copy_rows(out: Array, rows: Array, on_disk: Array) -> Array:
+    """`out[:] = rows`, giving back the pages of the array on disk that either is a part of."""
+    for begin, end in chunk_bounds(len(out)) if is_mapped(on_disk) else [(0, len(out))]:
+        out[begin:end] = rows[begin:end]
+        release(on_disk, begin, end)
+    return out
+
+
+def _scaled(Y: Array, d: Any) -> Array:
+    def rows(begin: int, end: int) -> None:
+        Y[begin:end] *= d
+        release(Y, begin, end)
+
+    map_chunks(rows, Y.shape[0], Y.size)
     return Y
 
 
 def _column_sums(X: Array) -> Host:
-    return sum_over_chunks(lambda begin, end: X[begin:end].sum(0, dtype=np.float64), X.shape[0], X.size)
+    def term(begin: int, end: int) -> Host:
+        sums = column_sums(X[begin:end])
+        release(X, begin, end)
+        return sums
+
+    return sum_over_chunks(term, X.shape[0], X.size)
 
 
 def _repeat_row(rows: int, row: Host, like: Array) -> Array:
@@ -243,26 +389,36 @@ def _repeat_row(rows: int, row: Host, like: Array) -> Array:
 
 
 def _peak(Y: Array) -> float:
-    return float(max(Y.max(initial=0.0), -Y.min(initial=0.0)))
+    largest, smallest = _extremes(Y)
+    return float(max(largest.max(initial=0.0), -smallest.min(initial=0.0)))
+
+
+def _extremes(Y: Array) -> tuple[Array, Array]:
+    """The largest and the smallest entry of every column."""
+    found = []
+    for begin, end in chunk_bounds(len(Y)):
+        found.append((Y[begin:end].max(0, initial=-np.inf), Y[begin:end].min(0, initial=np.inf)))
+        release(Y, begin, end)
+    largest, smallest = zip(*found, strict=True)
+    return np.max(largest, axis=0), np.min(smallest, axis=0)
 
 
 def _signs(U: Array) -> Host:
     """±1: the sign of the entry of largest absolute value in each column, plus if both signs have it."""
-    return np.where(U.max(0) < -U.min(0), -1.0, 1.0)
+    largest, smallest = _extremes(U)
+    return np.where(largest < -smallest, -1.0, 1.0)
 
 
 NUMPY = Seam(
     random=_random,
-    basis=lambda rows, capacity, dtype: NumpyBasis(
-        np.empty((rows, capacity), dtype, order="F"), 0, np.zeros((rows, PROBES), dtype)
-    ),
+    basis=NumpyBasis.empty,
     append=_append,
-    as_basis=lambda block: NumpyBasis(block, block.shape[1], np.empty((0, PROBES), block.dtype)),
-    columns=lambda basis, begin, end: np.ascontiguousarray(basis.array[:, begin:end]),
-    grams=lambda basis, Y: _grams(basis.filled, Y),
-    probes=lambda basis, Y: _grams(basis.combinations, Y),
+    as_basis=BlockBasis,
+    columns=_columns,
+    grams=_grams,
+    probes=lambda basis, Y: _grams(BlockBasis(basis.combinations), Y),
     combine=_combine,
-    span=lambda basis, C: _matmul(basis.filled, C.astype(basis.array.dtype, copy=False)),
+    span=_span,
     cross=_cross,
     times=_times,
     matmul=_matmul,
@@ -273,6 +429,7 @@ NUMPY = Seam(
     peak=_peak,
     signs=_signs,
     sync=lambda block: block,
+    scaled=_scaled,
 )
 
 _seams: dict[type, Seam] = {np.ndarray: NUMPY}

@@ -65,6 +65,10 @@ class Operator(ABC):
     def T(self) -> Operator:
         """The transpose, an operator too."""
 
+    def _polynomial(self, coefficients: Sequence[float], X: Any) -> Any:
+        """c₁A X + … + c_C A^C X; a leaf that can do better than one product after another does."""
+        return horner(self, coefficients, X)
+
     def __matmul__(self, other: Any) -> Any:
         if isinstance(other, np.ndarray):
             Y = self._multiply(_as_block(other, self))
@@ -108,6 +112,15 @@ class Operator(ABC):
     def __repr__(self) -> str:
         kind = "" if self.dtype is None else f" {self.dtype}"
         return f"<{self.formula}: {size(self.shape)}{kind}>"
+
+
+def horner(operator: Operator, coefficients: Sequence[float], X: Any) -> Any:
+    """c₁A X + … + c_C A^C X by C products with A, one after another."""
+    *lower, highest = coefficients
+    Y = operator._multiply(highest * X)
+    for c in reversed(lower):
+        Y = operator._multiply(c * X + Y)
+    return Y
 
 
 def settle(operator: Operator, **facts: Any) -> None:
@@ -242,11 +255,7 @@ class Polynomial(Operator):
         settle(self, base=base, coefficients=c, shape=base.shape, dtype=base.dtype, formula=formula)
 
     def _multiply(self, X: Any) -> Any:
-        *lower, highest = self.coefficients
-        Y = self.base._multiply(highest * X)
-        for c in reversed(lower):
-            Y = self.base._multiply(c * X + Y)
-        return Y
+        return self.base._polynomial(self.coefficients, X)
 
     @property
     def T(self) -> Operator:

@@ -11,8 +11,8 @@ Reference: Abu-El-Haija, Crespi, Ver Steeg, Galstyan, *Fast Graph Learning with 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,10 +21,11 @@ from fastgrl.checks import Array, checked_dtype, integer, shown, size
 from fastgrl.errors import ArgumentError, DtypeError, NotFiniteError, ShapeError
 from fastgrl.fsvd import SVD, Progress, fsvd
 from fastgrl.graph import Graph
-from fastgrl.kernels import CSR, csr_from_scipy
+from fastgrl.kernels import CSR, csr_from_scipy, multiply, polynomial
 from fastgrl.leaves import Diagonal, Function, Identity, Matrix, Ones
+from fastgrl.linalg import seam_of
 from fastgrl.normalisations import adjacency, in_degrees, transition
-from fastgrl.operators import Operator, Polynomial
+from fastgrl.operators import Operator, Polynomial, settle
 from fastgrl.parallel import single_threaded_blas, use_threads
 
 Design = Literal["walk", "degree-walk", "as-released"]
@@ -55,9 +56,9 @@ def walk(graph: Graph, *, window: int = 5, negative: float = 1.0, dtype: Any = "
     array([[0., 2.], [2., 0.]])
     """
     d = _degrees(graph, window, negative, dtype)
-    T = transition(graph, dtype=dtype)
-    M: Operator = (_hops(T, window) + Diagonal((negative * d).astype(dtype))) @ T - negative * Ones(T.shape)
-    return M
+    c = window_weights(window)
+    formula = f"({_hops_formula(c)} + {negative:g}·D) T − {negative:g}·11'"
+    return _Walk(transition(graph, dtype=dtype), tuple(c), float(negative), formula, extra=negative * d)
 
 
 def degree_walk(graph: Graph, *, window: int = 5, negative: float = 3.0, dtype: Any = "float32") -> Operator:
@@ -70,19 +71,61 @@ def degree_walk(graph: Graph, *, window: int = 5, negative: float = 3.0, dtype: 
     >>> degree_walk(star, window=1, negative=0.0) @ np.eye(3)
     array([[0., 1., 1.], [1., 0., 0.], [1., 0., 0.]])
     """
-    M = _degree_walk(graph, window, negative, dtype)
-    return M if graph.directed else Function(M.shape, M.__matmul__, M.__matmul__, M.dtype, M.formula)
-
-
-def _degree_walk(graph: Graph, window: int, negative: float, dtype: Any) -> Operator:
     d = _degrees(graph, window, negative, dtype, times_degree=True)
-    T = transition(graph, dtype=dtype)
     first, *later = window_weights(window).tolist()
-    # λA = λD T
-    M: Operator = Diagonal(d.astype(dtype)) @ Polynomial(T, [first + negative, *later]) - negative * Ones(
-        T.shape
-    )
-    return M
+    c = (first + negative, *later)  # λA = λD T
+    formula = f"D ({_hops_formula(np.array(c))}) T − {negative:g}·11'"
+    T = transition(graph, dtype=dtype)
+    return _Walk(T, c, float(negative), formula, post=d, symmetric=not graph.directed)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Walk(Operator):
+    """diag(post) (Σ c_i T^(i-1) + diag(extra)) T − λ11', with all that is added in the passes over T."""
+
+    step: Operator
+    coefficients: tuple[float, ...]
+    negative: float
+    formula: str
+    extra: Array | None = None
+    post: Array | None = None
+    symmetric: bool = False
+    transposed: bool = False
+
+    def __post_init__(self) -> None:
+        kind = self.step.dtype
+        scales = {
+            name: None if value is None else value.astype(kind)
+            for name, value in (("extra", self.extra), ("post", self.post))
+        }
+        settle(self, shape=self.step.shape, dtype=kind, **scales)
+
+    def _multiply(self, X: Any) -> Any:
+        shift = -self.negative * seam_of(X).column_sums(X)
+        T, c = cast(Matrix, self.step), np.array(self.coefficients)
+        if not self.transposed:
+            scales: dict[str, Any] = {"row_scale": T.row_scale, "extra": self.extra, "post": self.post}
+            return polynomial(T.a, X, c, shift=shift, **scales)
+        # T' = a'R with R = diag(row_scale), so T'(Σ c_i T'^(i-1) + E) = a'(Σ c_i (R a')^(i-1) + E) R
+        for scale in (self.post, T.row_scale):
+            X = X if scale is None else scale[:, None] * X
+        Z = polynomial(T.a.transposed, X, c, row_scale=T.row_scale, extra=self.extra, walked=False)
+        return multiply(T.a.transposed, Z, shift=shift)
+
+    @property
+    def T(self) -> Operator:
+        if self.symmetric:
+            return self
+        formula = self.formula[1:-2] if self.transposed else f"({self.formula})'"
+        return replace(self, formula=formula, transposed=not self.transposed)
+
+
+def _hops_formula(coefficients: Array) -> str:
+    """c₁I + c₂T + … as mathematics writes it."""
+    if len(coefficients) == 1:
+        return f"{coefficients[0]:g}I"
+    later = Polynomial(Matrix(np.zeros((1, 1)), name="T"), coefficients[1:].tolist()).formula
+    return f"{coefficients[0]:g}I + {later}"
 
 
 def as_released(graph: Graph, *, window: int = 5, negative: float = 3.0, dtype: Any = "float32") -> Operator:
@@ -94,7 +137,7 @@ def as_released(graph: Graph, *, window: int = 5, negative: float = 3.0, dtype: 
     """
     if graph.directed:
         raise ArgumentError(f'as-released knows undirected graphs only, not {graph!r}; use "degree-walk"')
-    backward = _degree_walk(graph, window, negative, dtype)
+    backward = degree_walk(graph, window=window, negative=negative, dtype=dtype)
     d = _degrees(graph, window, negative, dtype, times_degree=True)
     T, A = transition(graph, dtype=dtype), adjacency(graph, dtype=dtype)
     forward = Polynomial(T, window_weights(window).tolist()) @ Diagonal(d.astype(dtype)) - negative * (
@@ -231,15 +274,31 @@ def factorise(
     >>> factors.left.shape, factors.right.shape
     ((4, 2), (4, 2))
     """
-    lam = DEFAULT_NEGATIVE[checked_design(design)] if negative is None else negative
-    M = _OPERATORS[design](graph, window=window, negative=lam)
-    how: dict[str, Any] = {"n_iter": n_iter, "check": True}
-    if design == "as-released":
-        how = {"method": "subspace", "n_iter": 20 if n_iter is None else n_iter, "check": False}
-        how["block_size"] = 2 * integer("rank", rank, least=1)
-    svd = fsvd(M, rank, start=start, seed=seed, progress=progress, n_threads=n_threads, **how)
+    how: dict[str, Any] = {"seed": seed, "start": start, "n_iter": n_iter, "progress": progress}
+    M, svd = walk_svd(graph, design, rank=rank, window=window, negative=negative, n_threads=n_threads, **how)
     s, share = svd.s, _left_share(design)
     return Factors(M, svd, svd.U * s**share, svd.Vt.T * s ** (1 - share))
+
+
+def walk_svd(
+    graph: Graph,
+    design: Design = "walk",
+    *,
+    rank: int,
+    window: int = 5,
+    negative: float | None = None,
+    n_iter: int | None = None,
+    **how: Any,
+) -> tuple[Operator, SVD]:
+    """The walk matrix and its singular value decomposition, as `factorise` does it; `how` goes to `fsvd`."""
+    lam = DEFAULT_NEGATIVE[checked_design(design)] if negative is None else negative
+    M = _OPERATORS[design](graph, window=window, negative=lam)
+    if design == "as-released":
+        how |= {"method": "subspace", "n_iter": 20 if n_iter is None else n_iter, "check": False}
+        how["block_size"] = 2 * integer("rank", rank, least=1)
+    else:
+        how["n_iter"] = n_iter
+    return M, fsvd(M, rank, **how)
 
 
 def _left_share(design: str) -> float:
