@@ -107,6 +107,7 @@ struct LargePages {
 class IdTable {
   public:
     static constexpr int32_t kNone = -1, kNotText = -2, kFull = -3;
+    static constexpr size_t kLarge = size_t(1) << 20;
 
     IdTable() : slots_(1 << 12), offsets_(1, 0) { seed_ = (uint64_t(std::random_device{}()) << 32) | std::random_device{}(); }
 
@@ -114,6 +115,19 @@ class IdTable {
     const char *text(size_t code) const { return bytes_.data() + offsets_[code]; }
     size_t length(size_t code) const { return offsets_[code + 1] - offsets_[code]; }
     int64_t first(size_t code) const { return first_[code]; }
+
+    // Bytes that the table has asked for.
+    size_t memory() const {
+        return slots_.capacity() * sizeof(Slot) + direct_.capacity() * sizeof(int32_t) + bytes_.capacity() +
+               offsets_.capacity() * sizeof(uint64_t) + first_.capacity() * sizeof(int64_t);
+    }
+
+    // Keep the ids, but not what finds them: nothing can be looked up any more.
+    void forget_places() {
+        decltype(slots_)().swap(slots_);
+        decltype(direct_)().swap(direct_);
+        std::vector<int64_t>(size()).swap(first_);
+    }
 
     // Where to look for an id. Found out for many ids ahead of looking, so that memory has time to answer.
     struct Place { uint64_t low = 0, high = 0, hash = 0; };
@@ -189,7 +203,9 @@ class IdTable {
         const int32_t code = append(token, position);
         if (code == kFull) return code;
         slots_[at] = {key.low, key.high, code};
-        if (2 * ++hashed_count_ > slots_.size()) grow();
+        ++hashed_count_;
+        // Half empty while small; a large table would rather be small.
+        if (slots_.size() < kLarge ? 2 * hashed_count_ > slots_.size() : 4 * hashed_count_ > 3 * slots_.size()) grow();
         return code;
     }
 
@@ -726,6 +742,89 @@ nb::object number_texts(IdTable &ids, In<int64_t> offsets, In<uint8_t> bytes) {
     return as_array(std::move(numbers));
 }
 
+// The numbers in `all` of a scanner's ids, which it gives away; new ones are added.
+nb::object absorb(IdTable &all, Scanner &scanner) {
+    constexpr size_t kAtOnce = 64;
+    IdTable taken;
+    std::swap(taken, scanner.ids);
+    std::vector<int32_t> numbers(taken.size());
+    {
+        nb::gil_scoped_release release;
+        if (all.size() == 0) {
+            std::swap(all, taken);
+            for (size_t code = 0; code < numbers.size(); ++code) numbers[code] = int32_t(code);
+        }
+        Token tokens[kAtOnce];
+        IdTable::Place places[kAtOnce];
+        for (size_t begin = 0; begin < taken.size(); begin += kAtOnce) {
+            const size_t count = std::min(kAtOnce, taken.size() - begin);
+            for (size_t i = 0; i < count; ++i) {
+                tokens[i] = whole_token(taken, begin + i);
+                places[i] = all.place(tokens[i], tokens[i].text + tokens[i].length);
+            }
+            for (size_t i = 0; i < count; ++i) {
+                numbers[begin + i] = all.number(tokens[i], places[i], taken.first(begin + i));
+                if (numbers[begin + i] < 0) throw std::invalid_argument("there are more than 2^31 ids");
+            }
+        }
+    }
+    return as_array(std::move(numbers));
+}
+
+// The ids' numbers in the order of their texts: bytes of UTF-8 sort as its characters do.
+nb::object text_order(IdTable &ids) {
+    struct Key { uint64_t prefix; int32_t code; };
+    std::vector<int32_t> order(ids.size());
+    {
+        nb::gil_scoped_release release;
+        std::vector<Key> keys(ids.size());
+        for (size_t code = 0; code < keys.size(); ++code) {
+            unsigned char head[8] = {};
+            std::memcpy(head, ids.text(code), std::min<size_t>(8, ids.length(code)));
+            uint64_t prefix = 0;
+            for (unsigned char byte : head) prefix = prefix << 8 | byte;
+            keys[code] = {prefix, int32_t(code)};
+        }
+        std::sort(keys.begin(), keys.end(), [&](const Key &a, const Key &b) {
+            if (a.prefix != b.prefix) return a.prefix < b.prefix;
+            const size_t m = ids.length(a.code), n = ids.length(b.code);
+            const int sign = std::memcmp(ids.text(a.code), ids.text(b.code), std::min(m, n));
+            return sign ? sign < 0 : m < n;
+        });
+        for (size_t i = 0; i < keys.size(); ++i) order[i] = keys[i].code;
+    }
+    return as_array(std::move(order));
+}
+
+// The bytes of some ids end to end, and the length of each.
+nb::tuple joined_texts(IdTable &ids, In<int32_t> codes) {
+    const size_t count = codes.shape(0);
+    std::vector<int64_t> lengths(count);
+    std::vector<uint8_t> bytes;
+    {
+        nb::gil_scoped_release release;
+        size_t total = 0;
+        for (size_t i = 0; i < count; ++i) {
+            if (size_t(codes.data()[i]) >= ids.size()) throw std::out_of_range("no such id");
+            total += size_t(lengths[i] = int64_t(ids.length(codes.data()[i])));
+        }
+        bytes.reserve(total);
+        for (size_t i = 0; i < count; ++i) {
+            const char *text = ids.text(codes.data()[i]);
+            bytes.insert(bytes.end(), text, text + lengths[i]);
+        }
+    }
+    return nb::make_tuple(as_array(std::move(bytes)), as_array(std::move(lengths)));
+}
+
+// Of the ids from `begin` on the one that appeared first.
+size_t earliest_id(IdTable &ids, size_t begin) {
+    size_t best = begin;
+    for (size_t code = begin; code < ids.size(); ++code)
+        if (ids.first(code) < ids.first(best)) best = code;
+    return best;
+}
+
 // ---- pairs → rows
 
 void count_buckets(In<int32_t> sources, In<int32_t> targets, int64_t begin, int64_t end, int shift, bool mirrored,
@@ -814,12 +913,22 @@ void define_edges(nb::module_ &m) {
              nb::kw_only(), nb::arg("delimiter"), nb::arg("quoting"), nb::arg("comment"), nb::arg("ask_about_hash"),
              nb::arg("columns"), nb::arg("source"), nb::arg("target"), nb::arg("weight"), nb::arg("decimal"))
         .def("scan", &scan)
-        .def("last_record_end", &last_record_end);
+        .def("last_record_end", &last_record_end)
+        .def("memory", [](Scanner &scanner) { return scanner.ids.memory(); })
+        .def("absorb", [](Scanner &scanner, Scanner &other) { return absorb(scanner.ids, other); })
+        .def("__len__", [](Scanner &scanner) { return scanner.ids.size(); });
     m.def("merge_ids", &merge_ids);
     nb::class_<IdTable>(m, "IdTable")
         .def(nb::init<>())
         .def("number", &number_texts, nb::arg().noconvert(), nb::arg().noconvert())
-        .def("texts", &all_texts);
+        .def("texts", &all_texts)
+        .def("absorb", &absorb)
+        .def("order", &text_order)
+        .def("joined", &joined_texts, nb::arg().noconvert())
+        .def("earliest", &earliest_id)
+        .def("memory", &IdTable::memory)
+        .def("forget_places", &IdTable::forget_places)
+        .def("__len__", &IdTable::size);
     m.def("count_buckets", &count_buckets, nb::arg().noconvert(), nb::arg().noconvert(), nb::arg(), nb::arg(), nb::arg(),
           nb::arg(), nb::arg().noconvert());
     m.def("scatter_edges", &scatter_edges, nb::arg().noconvert(), nb::arg().noconvert(), nb::arg().none().noconvert(),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,6 +16,8 @@ from fastgrl.checks import Array, finite_array, integer, shown, size
 from fastgrl.errors import ArgumentError, DtypeError, InputError, NotFiniteError, ShapeError, UnknownIdError
 from fastgrl.ids import Encoded, IdIndex, as_ids, distinct_ids, encode, iterable_of_pairs
 from fastgrl.kernels import CSR, checked_coordinates, csr_from_scipy
+from fastgrl.lazy_ids import LazyIds
+from fastgrl.spilling import is_mapped, release, row_ranges
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -54,6 +56,29 @@ class Graph:
         graph.__dict__.update(_read_only_fields(rows.indptr, rows.indices, rows.weights, node_ids))
         graph.__dict__.update(directed=directed, repeats=repeats)
         return graph
+
+    @classmethod
+    def _stored(cls, rows: Rows, ids: LazyIds, *, directed: bool, repeats: int, num_self_loops: int) -> Graph:
+        """A graph on disk that was checked; its ids are sorted, and decoded when somebody asks."""
+        graph = object.__new__(cls)
+        graph.__dict__.update(indptr=rows.indptr, indices=rows.indices, weights=rows.weights, _lazy_ids=ids)
+        graph.__dict__.update(directed=directed, repeats=repeats, num_self_loops=num_self_loops)
+        return graph
+
+    def _without_weights(self) -> Graph:
+        graph = object.__new__(Graph)
+        graph.__dict__.update(
+            {k: v for k, v in self.__dict__.items() if k not in ("degrees", "csr")}, weights=None
+        )
+        return graph
+
+    if not TYPE_CHECKING:  # a type checker would take any misspelt name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            if name != "node_ids" or "_lazy_ids" not in self.__dict__:
+                raise AttributeError(f"'Graph' object has no attribute {name!r}", name=name, obj=self)
+            self.__dict__["node_ids"] = _read_only(self.__dict__["_lazy_ids"][:])
+            return self.__dict__["node_ids"]
 
     @classmethod
     def from_edges(
@@ -186,6 +211,29 @@ class Graph:
         return f"<Graph: {self.num_nodes} nodes, {self.num_edges} {kind}edges>"
 
     @property
+    def mapped(self) -> bool:
+        """Whether the rows lie in a file, which is read as they are used, and not in memory."""
+        return is_mapped(self.indices)
+
+    @property
+    def lazy_ids(self) -> LazyIds | None:
+        """The ids of a graph on disk, in sorted order; None if they are in memory in whatever order."""
+        return self.__dict__.get("_lazy_ids")
+
+    @property
+    def ids(self) -> Array | LazyIds:
+        """`node_ids`, or what takes their place in a writer until somebody has decoded them all."""
+        return self.node_ids if self.lazy_ids is None or "node_ids" in self.__dict__ else self.lazy_ids
+
+    def ids_slice(self, begin: int, end: int) -> Array:
+        """`node_ids[begin:end]`, of a graph on disk without decoding the others.
+
+        >>> fg.Graph.from_edges([("ann", "bob"), ("bob", "eve")]).ids_slice(1, 3).tolist()
+        ['bob', 'eve']
+        """
+        return self.ids[begin:end]
+
+    @property
     def num_nodes(self) -> int:
         """Nodes, isolated ones too."""
         return len(self.indptr) - 1
@@ -207,9 +255,13 @@ class Graph:
         counts = np.diff(self.indptr)
         if self.weights is None:
             return _read_only(counts.astype(np.float64))
-        rows = np.repeat(np.arange(self.num_nodes), counts)
-        sums = np.bincount(rows, self.weights, self.num_nodes)
-        return _read_only(sums.astype(np.float64, copy=False))  # of no rows at all NumPy counts in integers
+        sums = np.zeros(self.num_nodes)
+        for first, last in row_ranges(self.indptr, 8):
+            begin, end = int(self.indptr[first]), int(self.indptr[last])
+            rows = np.repeat(np.arange(last - first), counts[first:last])
+            sums[first:last] = np.bincount(rows, self.weights[begin:end], last - first)
+            release(self.weights, begin, end)
+        return _read_only(sums)
 
     @functools.cached_property
     def csr(self) -> CSR:
@@ -218,12 +270,13 @@ class Graph:
         csr = CSR(self.indptr, self.indices, self.weights, (self.num_nodes, self.num_nodes), dtype)
         return csr if self.directed else csr.known_symmetric()
 
-    def _blocks(self, rows: int = 1 << 16) -> Iterable[tuple[Array, Array]]:
-        for first in range(0, self.num_nodes, rows):
-            last = min(first + rows, self.num_nodes)
+    def _blocks(self) -> Iterator[tuple[Array, Array]]:
+        for first, last in row_ranges(self.indptr, 8):
             counts = np.diff(self.indptr[first : last + 1])
-            columns = self.indices[self.indptr[first] : self.indptr[last]]
+            begin, end = int(self.indptr[first]), int(self.indptr[last])
+            columns = self.indices[begin:end]
             yield np.repeat(np.arange(first, last, dtype=columns.dtype), counts), columns
+            release(self.indices, begin, end)
 
     def edge_codes(self) -> Array:
         """Every edge once, as an (m, 2) array of node numbers in increasing order; u ≤ v if undirected."""

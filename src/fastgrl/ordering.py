@@ -30,6 +30,15 @@ def canonical_order(node_ids: Array) -> Array | None:
     return None if (order == np.arange(len(order))).all() else order
 
 
+def canonical_order_of(graph: Graph) -> Array | None:
+    """`canonical_order` of the graph's ids; those of a graph on disk are in that order, and stay there.
+
+    >>> canonical_order_of(fg.Graph.from_edges([("eve", "bob")]))
+    array([1, 0])
+    """
+    return None if graph.lazy_ids is not None else canonical_order(graph.node_ids)
+
+
 def reordered(graph: Graph, order: Array) -> Graph:
     """The same graph with node `order[i]` as its i-th."""
     place = np.empty(len(order), np.int64)

@@ -7,7 +7,6 @@ the last one ends; other ids are stored likewise, each as the JSON text of its o
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from fastgrl.checks import Array, shown
 from fastgrl.errors import ArgumentError
 from fastgrl.ids import as_ids, distinct_ids, objects
+from fastgrl.lazy_ids import decoded_texts
 
 IDS = "node_ids"
 _BYTES, _OFFSETS = f"{IDS}.utf8", f"{IDS}.offsets"
@@ -101,14 +101,7 @@ def _plain_number(item: Any) -> Any:
 def _texts(utf8: Array, offsets: Array) -> list[str]:
     if utf8.dtype != np.uint8 or offsets.dtype != np.int64 or (utf8.ndim, offsets.ndim) != (1, 1):
         raise TypeError("they are not bytes and offsets")
-    text = utf8.tobytes().decode("utf-8", "surrogatepass")
-    begins = np.append((utf8 & 0xC0) != 0x80, True)  # where a character begins, or the text ends
-    ordered = offsets[0] == 0 and offsets[-1] == len(utf8) and (np.diff(offsets) >= 0).all()
-    if not (ordered and begins[offsets].all()):
-        raise ValueError("their offsets are out of order")
-    if len(text) < len(utf8):
-        offsets = np.cumsum(begins)[offsets] - 1  # counted in characters
-    return [text[begin:end] for begin, end in pairwise(offsets.tolist())]
+    return decoded_texts(utf8, offsets)
 
 
 def _values(utf8: Array, offsets: Array) -> list[Any]:

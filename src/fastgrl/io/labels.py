@@ -140,6 +140,11 @@ def _from_text(job: _Job, finder: Finder, columns: tuple[Any, Any]) -> _Cells:
         header=True if named else None,
     )
     at, label = _columns_of(table.name, table.layout.names, table.columns, columns)
+    if (fields := _plain_fields(table)) is not None and "" not in (quick := fields[at :: table.columns]):
+        said = [text or None for text in fields[label :: table.columns]] if label is not None else []
+        first = table.layout.first_line + 1
+        places = line_places(list(range(first, first + len(quick))))
+        return _Cells(table.name, objects(quick), said or [None] * len(quick), places)
     ids: list[str] = []
     texts: list[str | None] = []
     lines: list[int] = []
@@ -152,6 +157,29 @@ def _from_text(job: _Job, finder: Finder, columns: tuple[Any, Any]) -> _Cells:
     if not ids:
         raise InputError(f"{table.name} is empty: it has no labels, only a header")
     return _Cells(table.name, objects(ids), texts, line_places(lines))
+
+
+def _plain_fields(table: TextTable) -> list[str] | None:
+    """All fields in a row, where lines are as simple as can be: ASCII, no blank, equally many in each.
+
+    None where they are not: those are read with more care, and more slowly.
+    """
+    body, columns = table.body.removesuffix("\n"), table.columns
+    delimiter = table.layout.dialect.delimiter
+    blanks = "\r \t".replace(delimiter or "\0", "")
+    if len(delimiter) != 1 or columns < 2 or not body.isascii() or not table.is_plain:
+        return None
+    if any(blank in body for blank in blanks):
+        return None
+    signs = np.frombuffer(f"{body}\n".encode("ascii"), np.uint8)
+    signs = signs[(signs == ord(delimiter)) | (signs == ord("\n"))]
+    if len(signs) % columns or not (signs.reshape(-1, columns) == _line_signs(delimiter, columns)).all():
+        return None
+    return body.replace("\n", delimiter).split(delimiter)
+
+
+def _line_signs(delimiter: str, columns: int) -> Array:
+    return np.array([ord(delimiter)] * (columns - 1) + [ord("\n")], np.uint8)
 
 
 def _label(table: TextTable, fields: list[str], line: int, label: int | None) -> str | None:
@@ -281,6 +309,25 @@ def _merged(
     cells: _Cells, numbers: Array, multilabel: bool, notes: tuple[str, ...], num_nodes: int
 ) -> Labels:
     """Every label once; of two that differ one would be lost, so they are refused unless both are wanted."""
+    times = np.bincount(numbers[numbers >= 0], minlength=num_nodes)
+    if times.max(initial=0) <= 1:
+        told = np.fromiter((text is not None for text in cells.texts), bool, len(cells.texts))
+        rows, repeats = np.flatnonzero((numbers >= 0) & told), 0
+    else:
+        rows, repeats = _first_of_each(cells, numbers, multilabel)
+    texts = objects([cells.texts[row] for row in rows.tolist()])
+    merged = (f"{cells.name}: {repeats} labels that are given twice were merged",) * bool(repeats)
+    notices = (*cells.notices, *notes, *merged, *_odd_words(cells.name, texts))
+    listed = np.flatnonzero(times)
+
+    def place(node: int) -> str:
+        return cells.place(int(np.argmax(numbers == node)))
+
+    return Labels(cells.name, num_nodes, numbers[rows], texts, listed, place, multilabel, notices)
+
+
+def _first_of_each(cells: _Cells, numbers: Array, multilabel: bool) -> tuple[Array, int]:
+    """The rows where each label stands first, and how many others repeat one."""
     kept: dict[Any, int] = {}
     repeats = 0
     for row, (number, text) in enumerate(zip(numbers.tolist(), cells.texts, strict=True)):
@@ -294,16 +341,7 @@ def _merged(
                 "--multi-label takes both"
             )
         repeats += first != row
-    rows = np.fromiter(kept.values(), np.int64, len(kept))
-    texts = objects([cells.texts[row] for row in rows.tolist()])
-    merged = (f"{cells.name}: {repeats} labels that are given twice were merged",) * bool(repeats)
-    notices = (*cells.notices, *notes, *merged, *_odd_words(cells.name, texts))
-    listed = np.unique(numbers[numbers >= 0])
-
-    def place(node: int) -> str:
-        return cells.place(int(np.argmax(numbers == node)))
-
-    return Labels(cells.name, num_nodes, numbers[rows], texts, listed, place, multilabel, notices)
+    return np.fromiter(kept.values(), np.int64, len(kept)), repeats
 
 
 def with_validation(labels: Labels, held: Labels, graph: Graph) -> tuple[Labels, Array]:
@@ -333,7 +371,7 @@ def with_validation(labels: Labels, held: Labels, graph: Graph) -> tuple[Labels,
 
 def _odd_words(name: str, texts: Array) -> list[str]:
     given = texts.tolist()
-    odd = sorted({text for text in given if text.casefold() in _ODD_WORDS})
+    odd = sorted(text for text in set(given) if text.casefold() in _ODD_WORDS)
     return [
         f"{name}: {shown(word)} was taken as the name of a class ({given.count(word)} nodes); "
         "leave a cell blank where no label is known"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -18,6 +20,90 @@ def graph_from_parquet(
     name: str, file: Any, options: Options, *, nodes: Any, directed: bool
 ) -> tuple[Graph, dict[str, str], tuple[str, ...]]:
     """A graph from two columns of a Parquet file (three with weights), which they were, and what was odd."""
+    found = opened_table(name, file, options)
+    table, names = found.file, found.names
+    columns = (found.source, found.target, found.weight)
+    ends = [_ids(name, names[i], _column(name, table, names[i])) for i in columns[:2]]
+    weights = (
+        None
+        if found.weight < 0
+        else _weights(name, names[found.weight], _column(name, table, names[found.weight]))
+    )
+    encoded = _encoded(ends[0], ends[1], nodes)
+    graph = Graph._from_encoded(encoded, weights=weights, directed=directed)
+    return graph, found.described(), found.notices
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A Parquet file of edges, open, and which of its columns (from 0; weight −1: none) hold what."""
+
+    name: str
+    file: Any
+    names: tuple[str, ...]
+    source: int
+    target: int
+    weight: int
+    notices: tuple[str, ...]
+
+    @property
+    def rows(self) -> int:
+        """As many edges."""
+        return int(self.file.metadata.num_rows)
+
+    @property
+    def kind(self) -> str:
+        """What both ids are: "text", "i" or "u" for integers with and without a sign, or "other"."""
+        kinds = {_kind_of(self.file.schema_arrow.field(i).type) for i in (self.source, self.target)}
+        return kinds.pop() if len(kinds) == 1 else "other"
+
+    def described(self) -> dict[str, str]:
+        """Which columns are used, for people."""
+        weights = self.names[self.weight] if self.weight >= 0 else "none"
+        used = {"source": self.names[self.source], "target": self.names[self.target], "weights": weights}
+        return {key: shown(value)[1:-1] for key, value in used.items()}
+
+    def batches(self, rows: int) -> Iterator[tuple[Any, Any, Array | None]]:
+        """The edges in pieces: integers as arrays, text as offsets and bytes, weights if there are any."""
+        import pyarrow as pa
+
+        chosen = [self.names[i] for i in (self.source, self.target, self.weight) if i >= 0]
+        before = 0
+        try:
+            for batch in self.file.iter_batches(batch_size=rows, columns=chosen):
+                columns = [self._checked(batch.column(column), column, before) for column in chosen]
+                ends = [
+                    self._ids(values, column) for values, column in zip(columns, chosen[:2], strict=False)
+                ]
+                weights = _weights(self.name, chosen[2], columns[2], before) if len(chosen) > 2 else None
+                before += len(batch)
+                yield ends[0], ends[1], weights
+        except (pa.ArrowException, OSError, NotImplementedError) as error:
+            raise InputError(f"{self.name}: damaged: {_brief(error)}") from None
+
+    def _checked(self, values: Any, column: str, before: int) -> Any:
+        values.validate(full=True)
+        if values.null_count:
+            _refuse_null(self.name, column, values, before)
+        return values
+
+    def _ids(self, values: Any, column: str) -> Any:
+        found = _ids(self.name, column, values)
+        return found if isinstance(found, np.ndarray) else _buffers(found)
+
+
+def _kind_of(kind: Any) -> str:
+    import pyarrow as pa
+
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if pa.types.is_integer(kind):
+        return "i" if pa.types.is_signed_integer(kind) else "u"
+    texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    return "text" if any(is_text(kind) for is_text in texts) else "other"
+
+
+def opened_table(name: str, file: Any, options: Options) -> Table:
+    """Open a Parquet file of edges and choose its columns."""
     table = _opened(name, file)
     names = tuple(table.schema_arrow.names)
     if len(names) < 2:
@@ -27,17 +113,8 @@ def graph_from_parquet(
         raise InputError(f"{name} has several columns called {shown(twice[0])}; rename them")
     if table.metadata.num_rows == 0:
         raise InputError(f"{name} is empty: it has no edges")
-    ends = [_ids(name, names[i], _column(name, table, names[i])) for i in (source, target)]
-    weights = None if weight < 0 else _weights(name, names[weight], _column(name, table, names[weight]))
-    encoded = _encoded(ends[0], ends[1], nodes)
-    graph = Graph._from_encoded(encoded, weights=weights, directed=directed)
-    used = {
-        "source": names[source],
-        "target": names[target],
-        "weights": names[weight] if weight >= 0 else "none",
-    }
     unused = unused_columns(names, len(names), {source, target, weight}, options)
-    return graph, {key: shown(value)[1:-1] for key, value in used.items()}, unused
+    return Table(name, table, names, source, target, weight, unused)
 
 
 def ids_from_parquet(name: str, file: Any) -> Array:
@@ -73,9 +150,13 @@ def _column(name: str, table: Any, column: str) -> Any:
     except (pa.ArrowException, OSError, ValueError, NotImplementedError) as error:
         raise InputError(f"{name}, column {shown(column)}: damaged: {_brief(error)}") from None
     if values.null_count:
-        row = int(np.argmax(values.is_null().to_numpy()))
-        raise InputError(f"{name}, row {row + 1}, column {shown(column)}: the value is missing")
+        _refuse_null(name, column, values, 0)
     return values
+
+
+def _refuse_null(name: str, column: str, values: Any, before: int) -> NoReturn:
+    row = before + int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))
+    raise InputError(f"{name}, row {row + 1}, column {shown(column)}: the value is missing")
 
 
 def _ids(name: str, column: str, values: Any) -> Any:
@@ -129,7 +210,7 @@ def _buffers(chunk: Any) -> tuple[Array, Array]:
     return places, np.frombuffer(b"" if data is None else data, np.uint8)
 
 
-def _weights(name: str, column: str, values: Any) -> Array:
+def _weights(name: str, column: str, values: Any, before: int = 0) -> Array:
     import pyarrow as pa
 
     if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
@@ -139,6 +220,7 @@ def _weights(name: str, column: str, values: Any) -> Array:
     if bad.any():
         row = int(np.argmax(bad))
         raise InputError(
-            f"{name}, row {row + 1}, column {shown(column)}: weight {weights[row]} is negative or not finite"
+            f"{name}, row {before + row + 1}, column {shown(column)}: weight {weights[row]} is negative "
+            "or not finite"
         )
     return weights

@@ -16,7 +16,8 @@ from fastgrl.errors import ArgumentError, FastgrlWarning, InputError
 from fastgrl.graph import Graph
 from fastgrl.ids import Encoded, IdIndex, as_ids, distinct_ids, objects
 from fastgrl.io.arrays import array_from_npy, graph_from_npy, graph_from_npz
-from fastgrl.io.layout import Options
+from fastgrl.io.folders import is_graph_folder, open_folder
+from fastgrl.io.layout import Layout, Options
 from fastgrl.io.matrix_market import graph_from_matrix_market
 from fastgrl.io.parquet import graph_from_parquet, ids_from_parquet
 from fastgrl.io.sources import Progress, Source, naming, opened
@@ -53,7 +54,8 @@ def read_graph(
 ) -> Graph:
     """Read a graph from an edge list in text (plain or packed), Parquet, NPZ, NPY or MatrixMarket.
 
-    `source` is a path, "-" for standard input, or an open binary file. Delimiter, header, comments and
+    `source` is a path, "-" for standard input, an open binary file, or a folder that `fastgrl import` wrote
+    (mapped into memory, not read; its nodes are in the order of their ids). Delimiter, header, comments and
     weights are found out unless given; `fastgrl inspect` shows what was understood. Ids from text are text,
     exactly as written. `columns` is (source, target[, weight]) by name or by number from 1; `nodes` lists
     all nodes, isolated ones too: a file or a list of ids. What was odd is warned of (FastgrlWarning), what
@@ -92,17 +94,24 @@ def _read(
     n_threads: int | None,
     progress: Progress | None,
 ) -> Reading:
-    if options.unweighted and options.weight is not None:
-        raise ArgumentError("weight and unweighted contradict each other; give one of them")
-    if isinstance(nodes, str) and source == nodes == "-":
-        raise ArgumentError("standard input can be read once: as edges or as nodes")
+    check_options(source, options, nodes)
     with use_threads(n_threads):
+        if is_graph_folder(source):
+            return _from_folder(source, options, directed, encoding, nodes)
         listed = None if nodes is None else read_nodes(nodes)
         with opened(source) as file:
             head = file.read(_HEAD)
             reader = _READERS[_format_of(file, head)]
             with naming(file.name):
                 return reader(_Job(file, head, options, directed, encoding, listed, progress))
+
+
+def check_options(source: Any, options: Options, nodes: Any) -> None:
+    """Refuse options that contradict each other."""
+    if options.unweighted and options.weight is not None:
+        raise ArgumentError("weight and unweighted contradict each other; give one of them")
+    if isinstance(nodes, str) and source == nodes == "-":
+        raise ArgumentError("standard input can be read once: as edges or as nodes")
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,10 +191,14 @@ def _from_text(job: _Job) -> Reading:
     edges = read_text(job.source, job.head, job.options, encoding=job.encoding, progress=job.progress)
     encoded = _among(job, edges)
     graph = Graph._from_encoded(encoded, weights=edges.weights, directed=job.directed)
-    packed = f", {job.source.compression}" if job.source.compression else ""
-    layout = {"format": f"text{packed}", "encoding": edges.encoding} | edges.layout.described()
-    notices = (*edges.layout.notices, *_text_notices(edges), *_graph_notices(graph, edges.weights))
+    layout = {"format": f"text{_packed(job)}", "encoding": edges.encoding} | edges.layout.described()
+    odd = _text_notices(edges.layout, edges.comments, edges.trimmed)
+    notices = (*edges.layout.notices, *odd, *_graph_notices(graph, edges.weights))
     return Reading(graph, layout | _direction(job), len(edges.sources), notices)
+
+
+def _packed(job: _Job) -> str:
+    return f", {job.source.compression}" if job.source.compression else ""
 
 
 def _among(job: _Job, edges: TextEdges) -> Encoded:
@@ -203,22 +216,25 @@ def _among(job: _Job, edges: TextEdges) -> Encoded:
     return Encoded(numbers[edges.sources], numbers[edges.targets], job.nodes)
 
 
-def _text_notices(edges: TextEdges) -> list[str]:
+def _text_notices(layout: Layout, comments: int, trimmed: int) -> list[str]:
     notices = []
-    if edges.comments and not edges.layout.dialect.comment:
-        notices.append(f"{_count(edges.comments, 'line')} that began with # counted as comments")
-    if edges.trimmed:
-        notices.append(
-            f"blanks around {_count(edges.trimmed, 'field')} were removed; quote an id to keep them"
-        )
+    if comments and not layout.dialect.comment:
+        notices.append(f"{_count(comments, 'line')} that began with # counted as comments")
+    if trimmed:
+        notices.append(f"blanks around {_count(trimmed, 'field')} were removed; quote an id to keep them")
     return notices
 
 
 def _graph_notices(graph: Graph, weights: Array | None) -> list[str]:
+    zeros = 0 if weights is None else int(np.count_nonzero(weights == 0))
+    return _weight_notices(weights is not None, graph.repeats, zeros)
+
+
+def _weight_notices(weighted: bool, repeats: int, zeros: int) -> list[str]:
     notices = []
-    if weights is not None and graph.repeats:
-        notices.append(f"weights were added up where an edge is repeated ({_count(graph.repeats, 'repeat')})")
-    if weights is not None and (zeros := int(np.count_nonzero(weights == 0))):
+    if weighted and repeats:
+        notices.append(f"weights were added up where an edge is repeated ({_count(repeats, 'repeat')})")
+    if zeros:
         notices.append(f"{_count(zeros, 'edge')} of weight 0: kept as edges, but no walk uses them")
     return notices
 
@@ -274,6 +290,27 @@ def _typed_reading(
     direction = {"direction": "directed" if graph.directed else "undirected"}
     notices = (*odd, *_graph_notices(graph, graph.weights))
     return Reading(graph, layout | direction, graph.num_edges + graph.repeats, notices)
+
+
+def _from_folder(source: Any, options: Options, directed: bool, encoding: str | None, nodes: Any) -> Reading:
+    """A graph on disk: how its file was read was said when it was imported."""
+    options.refuse("a graph on disk", *_LAYOUT)
+    for name, given in (("encoding", encoding), ("nodes", nodes)):
+        if given is not None:
+            raise ArgumentError(f"{name} cannot be chosen for a graph on disk; give it to `fastgrl import`")
+    found = open_folder(source)
+    graph, index = found.graph, found.index
+    if directed and not graph.directed:
+        raise ArgumentError(
+            f"{os.fspath(source)} was imported without directions; --directed belongs to `fastgrl import`"
+        )
+    if options.unweighted and graph.weights is not None:
+        graph = graph._without_weights()
+    weights = {} if graph.weights is not None else {"weights": "none"}
+    layout = {"format": "graph on disk"} | {
+        f"imported {k}" if k == "format" else k: v for k, v in index.layout.items()
+    }
+    return Reading(graph, layout | weights, index.rows)
 
 
 _READERS: dict[str, Callable[[_Job], Reading]] = {

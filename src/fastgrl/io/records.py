@@ -9,6 +9,7 @@ file; ids are decoded as UTF-8 at the end.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -71,6 +72,7 @@ class Record:
     fields: list[str]
 
 
+_BYTES_PER_ID = 150  # of a short text in a dictionary
 _BLANKS = " \t"
 _ANY_BLANKS = re.compile("[ \t]*")
 _LINE_END = re.compile(r"\r\n|\n|\r")
@@ -273,6 +275,13 @@ class PlainScanner:
             raise RecordError(Fault.NOT_TEXT, line, column, field) from None
         return self.ids.setdefault(text, len(self.ids))
 
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def memory(self) -> int:
+        """Bytes that the ids take, about."""
+        return _BYTES_PER_ID * len(self.ids)
+
     def last_record_end(self, buffer: bytes) -> int:
         """Where the last whole record of a text ends; 0 if there is none."""
         tokens = Tokenizer(buffer.decode("latin-1"), self.dialect)
@@ -300,3 +309,48 @@ def merge_plain_ids(scanners: list[PlainScanner]) -> tuple[list[str], list[Array
     """The ids of the one scanner that plain Python uses, and their numbers."""
     (scanner,) = scanners
     return list(scanner.ids), [np.arange(len(scanner.ids), dtype=np.int32)]
+
+
+class PlainIdTable:
+    """The compiled table of ids in plain Python, as far as an import needs it."""
+
+    def __init__(self) -> None:
+        self.ids: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def memory(self) -> int:
+        """Bytes that the ids take, about."""
+        return _BYTES_PER_ID * len(self.ids)
+
+    def number(self, offsets: Array, data: Array) -> Array:
+        """The numbers of texts that lie end to end as UTF-8; new ones are added."""
+        raw, ends = data.tobytes(), offsets.tolist()
+        return self._numbers([raw[a:b].decode() for a, b in itertools.pairwise(ends)])
+
+    def absorb(self, scanner: PlainScanner) -> Array:
+        """The numbers of a scanner's ids, which it gives away."""
+        taken, scanner.ids = scanner.ids, {}
+        return self._numbers(list(taken))
+
+    def _numbers(self, texts: list[str]) -> Array:
+        return np.array([self.ids.setdefault(text, len(self.ids)) for text in texts], np.int32)
+
+    def order(self) -> Array:
+        """The numbers of the ids in the order of their texts."""
+        texts = list(self.ids)
+        return np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int32)
+
+    def joined(self, codes: Array) -> tuple[Array, Array]:
+        """The bytes of some ids end to end, and the length of each."""
+        texts = list(self.ids)
+        parts = [texts[code].encode() for code in codes.tolist()]
+        return np.frombuffer(b"".join(parts), np.uint8), np.array([len(part) for part in parts], np.int64)
+
+    def earliest(self, begin: int) -> int:
+        """Of the ids from `begin` on the one that came first."""
+        return begin
+
+    def forget_places(self) -> None:
+        """Nothing: a dictionary is both the ids and what finds them."""

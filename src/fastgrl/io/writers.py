@@ -9,6 +9,7 @@ import os
 import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
@@ -20,8 +21,11 @@ from fastgrl.errors import ArgumentError, ShapeError
 from fastgrl.frames import library, storable
 from fastgrl.graph import Graph
 from fastgrl.io.atomic import STDOUT, StrPath, check_output, named, whole_files
+from fastgrl.lazy_ids import LazyIds
+from fastgrl.spilling import is_mapped, release
 
-Columns: TypeAlias = Mapping[str, Array]
+Column: TypeAlias = Array | LazyIds
+Columns: TypeAlias = Mapping[str, Column]
 Content: TypeAlias = Callable[[BinaryIO], None]
 
 EMBEDDING_ENDINGS = (".parquet", ".csv", ".npz", ".npy", ".txt")
@@ -29,6 +33,7 @@ TABLE_ENDINGS = (".csv", ".tsv", ".parquet")
 GRAPH_ENDINGS = (*TABLE_ENDINGS, ".npz")
 
 _TEXT_CHUNK_CELLS = 1 << 18
+_PART_BYTES = 1 << 24
 _ROW_GROUP_CELLS = 1 << 22
 # NumPy pads every text to the longest: one long id must not fill the memory.
 _PADDED_BYTES, _PADDED_TIMES = 1 << 30, 8
@@ -46,9 +51,11 @@ def write_embedding(
     By the ending of `path`: .parquet and .csv have columns id, e0, …, e(k-1); .npz has the arrays ids and
     embedding; .npy has the embedding alone, with the ids in NAME.ids.csv beside it; .txt is word2vec's text
     format. Text holds every number exactly, in as few digits as that takes. "-" is csv on standard output.
+    `node_ids` may be the `ids` of a graph on disk: they and mapped vectors pass through memory in parts.
     """
     ending = _ending(path, EMBEDDING_ENDINGS)
-    array, ids = finite_array(vectors, "vectors", ndim=2), storable(node_ids, "id")
+    array = _finite_vectors(vectors)
+    ids = node_ids if isinstance(node_ids, LazyIds) else storable(node_ids, "id")
     if len(ids) != len(array):
         raise ShapeError(f"there are {len(ids)} node_ids for {len(array)} vectors")
     contents = _embedding_contents(ending, ids, array, column_prefix)
@@ -100,8 +107,43 @@ def write_graph(graph: Graph, path: StrPath, *, nodes: StrPath | None = None, fo
     _write(contents, force=force)
 
 
-def _embedding_contents(ending: str, ids: Array, array: Array, column_prefix: str) -> list[Content]:
-    columns = {"id": ids, **{f"{column_prefix}{k}": array[:, k] for k in range(array.shape[1])}}
+def _finite_vectors(vectors: Any) -> Array:
+    if not is_mapped(vectors):
+        return finite_array(vectors, "vectors", ndim=2)
+    array = finite_array(vectors[:0], "vectors", ndim=vectors.ndim)
+    if array.dtype != vectors.dtype or not all(np.isfinite(part).all() for part in _row_parts(vectors)):
+        return finite_array(vectors, "vectors", ndim=2)
+    return np.asarray(vectors)
+
+
+def _row_parts(array: Array) -> Iterator[Array]:
+    """Consecutive rows of an array, whose pages are given back if it is mapped."""
+    step = max(1, _PART_BYTES // max(1, array[:1].nbytes))
+    for begin in range(0, len(array), step):
+        yield array[begin : begin + step]
+        release(array, begin, begin + step)
+
+
+@dataclass(frozen=True, eq=False)
+class _Vectors(Mapping[str, Column]):
+    """The table of an embedding: ids, and the columns of its array."""
+
+    ids: Column
+    array: Array
+    prefix: str
+
+    def __getitem__(self, name: str) -> Column:
+        return self.ids if name == "id" else self.array[:, int(name[len(self.prefix) :])]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["id", *(f"{self.prefix}{k}" for k in range(self.array.shape[1]))])
+
+    def __len__(self) -> int:
+        return 1 + int(self.array.shape[1])
+
+
+def _embedding_contents(ending: str, ids: Column, array: Array, column_prefix: str) -> list[Content]:
+    columns = _Vectors(ids, array, column_prefix)
     if ending == ".txt":
         return [partial(_write_word2vec, columns=_without_blanks(columns))]
     if ending == ".npz":
@@ -111,8 +153,14 @@ def _embedding_contents(ending: str, ids: Array, array: Array, column_prefix: st
     return [_table(columns, ending)]
 
 
-def _refuse_unreadable(ids: Array) -> None:
-    for item in ids if ids.dtype.kind == "O" else ():
+def _items(ids: Column) -> Iterator[Any]:
+    """The items of a column of objects; of ids on disk some at a time."""
+    for begin in range(0, len(ids) if ids.dtype.kind == "O" else 0, _TEXT_CHUNK_CELLS):
+        yield from ids[begin : begin + _TEXT_CHUNK_CELLS].tolist()
+
+
+def _refuse_unreadable(ids: Column) -> None:
+    for item in _items(ids):
         if isinstance(item, str) and (not item or "\0" in item):
             raise ArgumentError(f"the id {shown(item)} cannot be read back from text; write .parquet")
 
@@ -164,12 +212,14 @@ def _lines(cells: list[list[str]], delimiter: str) -> bytes:
     return "".join(delimiter.join(row) + "\n" for row in zip(*cells, strict=True)).encode()
 
 
-def _blocks(columns: Columns, cells: int) -> Iterator[Columns]:
+def _blocks(columns: Columns, cells: int) -> Iterator[Mapping[str, Array]]:
     """Consecutive rows of a table, of about `cells` cells at a time, so that memory stays bounded."""
     rows = len(next(iter(columns.values()), ()))
     step = max(1, cells // max(1, len(columns)))
     for start in range(0, rows, step):
         yield {name: column[start : start + step] for name, column in columns.items()}
+        if isinstance(columns, _Vectors):
+            release(columns.array, start, start + step)
 
 
 def _cells(column: Array) -> list[str]:
@@ -200,50 +250,75 @@ def _plain(column: Array) -> Any:
     return column.tolist() if column.dtype.kind == "O" else column
 
 
-def _arrow_type(arrow: Any, column: Array) -> Any:
+def _arrow_type(arrow: Any, column: Column) -> Any:
     if column.dtype.kind == "O":
         _refuse_large_integers(column)
         return arrow.string()
     return arrow.from_numpy_dtype(column.dtype)
 
 
-def _refuse_large_integers(column: Array) -> None:
-    if len(column) and not isinstance(column[0], str):
-        largest = max(column.tolist(), key=abs)
+def _refuse_large_integers(column: Column) -> None:
+    if len(column) and not isinstance(column[:1][0], str):
+        largest = max(_items(column), key=abs)
         raise ArgumentError(f"the integer {shown(largest)} has more than 64 bits; only text (.csv) holds it")
 
 
-def _write_npz(file: BinaryIO, *, arrays: Mapping[str, Array]) -> None:
+def _write_npz(file: BinaryIO, *, arrays: Mapping[str, Array | _FixedWidth]) -> None:
     with zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():
             entry = zipfile.ZipInfo(f"{name}.npy", _ZIP_EPOCH)
             with archive.open(entry, "w", force_zip64=True) as part:
-                np.lib.format.write_array(part, array, allow_pickle=False)
+                _write_array(part, array=array)
 
 
-def _write_array(file: BinaryIO, *, array: Array) -> None:
-    np.lib.format.write_array(file, array, allow_pickle=False)
+def _write_array(file: Any, *, array: Array | _FixedWidth) -> None:
+    if isinstance(array, np.ndarray) and (array.ndim == 0 or not array.flags.c_contiguous):
+        np.lib.format.write_array(file, array, allow_pickle=False)
+        return
+    shape = {"descr": np.lib.format.dtype_to_descr(array.dtype), "fortran_order": False, "shape": array.shape}
+    np.lib.format.write_array_header_1_0(file, shape)
+    for part in _row_parts(array) if isinstance(array, np.ndarray) else array.parts():
+        file.write(part.tobytes())
 
 
-def _fixed_width(ids: Array) -> Array:
+@dataclass(frozen=True, eq=False)
+class _FixedWidth:
+    """Texts as NumPy holds them, all padded to the longest."""
+
+    ids: Column
+    width: int
+
+    @property
+    def shape(self) -> tuple[int]:
+        return (len(self.ids),)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(f"<U{max(1, self.width)}")
+
+    def parts(self) -> Iterator[Array]:
+        for begin in range(0, len(self.ids), _TEXT_CHUNK_CELLS):
+            yield np.array(self.ids[begin : begin + _TEXT_CHUNK_CELLS].tolist(), self.dtype)
+
+
+def _fixed_width(ids: Column) -> Array | _FixedWidth:
     if ids.dtype.kind != "O":
-        return ids
+        return ids[:]
     _refuse_large_integers(ids)
-    texts = ids.tolist()
-    longest = max(texts, key=len, default="")
-    padded = 4 * len(texts) * len(longest)
-    if padded > max(_PADDED_BYTES, _PADDED_TIMES * 4 * sum(map(len, texts))):
+    longest, characters = "", 0
+    for text in _items(ids):
+        longest, characters = max(longest, text, key=len), characters + len(text)
+        if text.endswith("\0"):
+            raise ArgumentError(f"the id {shown(text)} ends in NUL, which NumPy drops; {_OTHERS}")
+    if 4 * len(ids) * len(longest) > max(_PADDED_BYTES, _PADDED_TIMES * 4 * characters):
         raise ArgumentError(
             f"NumPy would pad every id to the {len(longest)} characters of {shown(longest)}; {_OTHERS}"
         )
-    for text in texts:
-        if text.endswith("\0"):
-            raise ArgumentError(f"the id {shown(text)} ends in NUL, which NumPy drops; {_OTHERS}")
-    return np.array(texts, np.str_)
+    return _FixedWidth(ids, len(longest))
 
 
 def _without_blanks(columns: Columns) -> Columns:
-    for item in columns["id"].tolist() if columns["id"].dtype.kind == "O" else ():
+    for item in _items(columns["id"]):
         if isinstance(item, str) and item.split() != [item]:
             what = "holds blanks" if item else "is empty"
             raise ArgumentError(
@@ -258,7 +333,7 @@ def _edge_columns(graph: Graph) -> Columns:
     return columns if weights is None else {**columns, "weight": weights}
 
 
-def _graph_arrays(graph: Graph) -> dict[str, Array]:
+def _graph_arrays(graph: Graph) -> dict[str, Array | _FixedWidth]:
     weights = np.ones(len(graph.indices), np.int8) if graph.weights is None else graph.weights
     return {
         "format": np.array(b"csr"),
