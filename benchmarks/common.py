@@ -1,4 +1,4 @@
-"""What the benchmark scripts share: header, interleaved timing, graphs, and the optional peers."""
+"""What the benchmark scripts share: header, interleaved timing, children, graphs, and the optional peers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ import importlib
 import math
 import os
 import platform
+import resource
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -33,21 +37,49 @@ DATASETS = ("soc-facebook", "ppi", "ca-HepTh", "ca-AstroPh")
 _POWER_LAW = 2.5
 
 
+# Whatever any of the scripts compares with, so that every table says what it was made beside.
+PACKAGES = (
+    *("numpy", "scipy", "scikit-learn", "torch", "mkl", "sparse_dot_mkl", "numba"),
+    *("scikit-network", "pycleora", "gensim", "torch_geometric"),
+    *("polars", "pandas", "pyarrow", "networkx", "igraph"),
+)
+
+
 def header() -> str:
-    packages = ("numpy", "scipy", "scikit-learn", "torch", "mkl", "sparse_dot_mkl")
-    versions = ", ".join(f"{name} {_version(name)}" for name in packages)
+    """Date, machine, the versions of all peers, and how steady the machine is just now."""
+    versions = {name: _version(name) for name in PACKAGES}
+    there = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    missing = ", ".join(name for name, version in versions.items() if not version)
     return (
-        f"{datetime.date.today()}, {_cpu_name()}, {available_cpus()} CPUs\n"
-        f"python {platform.python_version()}, {versions}\n"
-        f"fastgrl {fg.__version__}: {fg.kernel_info()}\n"
+        f"{datetime.date.today()}, {_cpu_name()}, {available_cpus()} CPUs, {_memory() / 1e9:.0f} GB\n"
+        f"python {platform.python_version()}, {there}\n"
+        + (f"not installed: {missing}\n" if missing else "")
+        + f"fastgrl {fg.__version__}: {fg.kernel_info()}\n{steadiness()}\n"
     )
+
+
+def steadiness(seconds: float = 0.5) -> str:
+    """How evenly the same 5 ms of work are done over and over: 1.00 on a machine that does nothing else."""
+    neighbours, numbers = Neighbours(), np.arange(1 << 16, dtype=np.float64)
+    times: list[float] = []
+    while sum(times) < seconds:
+        begin = time.perf_counter()
+        for _ in range(100):
+            np.sqrt(numbers, out=numbers)
+        times.append(time.perf_counter() - begin)
+    noise = statistics.median(times) / min(times)
+    return f"noise: equal work took {noise:.2f} of its best time in the median; {neighbours}"
+
+
+def _memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _version(package: str) -> str:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
-        return "not installed"
+        return ""
 
 
 def _cpu_name() -> str:
@@ -101,6 +133,54 @@ def _turn(run: Callable[[], Any], seconds: float) -> list[float]:
         run()
         times.append(time.perf_counter() - begin)
     return times
+
+
+@dataclass(frozen=True)
+class Child:
+    """What one process took, by the kernel's account: wall and CPU seconds, most resident bytes."""
+
+    seconds: float
+    cpu_seconds: float
+    peak_bytes: int
+    text: str
+    errors: str
+    status: int
+
+
+def run_child(
+    command: Sequence[str], *, most_data: int | None = None, environment: Mapping[str, str] | None = None
+) -> Child:
+    """Run a command to its end and take its figures from wait4(2), so that no other child is in them.
+
+    The peak is of the process from its start on, whose first pages are those of this one: call it from a
+    small process. `most_data` is a second guard, kept by the kernel: it refuses private memory beyond that.
+    """
+    with tempfile.TemporaryFile() as text, tempfile.TemporaryFile() as errors:
+        begin = time.perf_counter()
+        started = subprocess.Popen(
+            command,
+            stdout=text,
+            stderr=errors,
+            env={**os.environ, **(environment or {})},
+            preexec_fn=None if most_data is None else functools.partial(_limit_data, most_data),
+        )
+        _, status, used = os.wait4(started.pid, 0)
+        seconds = time.perf_counter() - begin
+        started.returncode = os.waitstatus_to_exitcode(status)  # or Popen would wait for it again
+        text.seek(0)
+        errors.seek(0)
+        return Child(
+            seconds,
+            used.ru_utime + used.ru_stime,
+            1024 * used.ru_maxrss,
+            text.read().decode(),
+            errors.read().decode(),
+            started.returncode,
+        )
+
+
+def _limit_data(most: int) -> None:
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
 class Neighbours:
@@ -226,6 +306,12 @@ def load_torch() -> ModuleType | None:
     if module is not None:
         module.set_num_threads(thread_count())
     return module
+
+
+@functools.cache
+def load_numba() -> ModuleType | None:
+    """`numba`; None when not installed."""
+    return _optional("numba")
 
 
 def _optional(name: str) -> ModuleType | None:

@@ -16,45 +16,34 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-import scipy.sparse as sp
 from common import DATASETS, Neighbours, Timing, header, race
-from numpy.typing import NDArray
+from link_peers import (
+    WINDOWS,
+    Entry,
+    Scores,
+    cleora_entries,
+    dot_product,
+    installed,
+    netmf_entries,
+    network_entries,
+    node2vec_entries,
+    test_auc,
+)
 
 import fastgrl as fg
-from fastgrl.baselines import netmf, node2vec
-from fastgrl.metrics import roc_auc
-from fastgrl.parallel import thread_count
 
-Array = NDArray[Any]
-Score = Callable[[Array], Array]  # node numbers of pairs → one number each
-Scores = dict[str, Score]  # by the name of the score
-
-DIMENSIONS, NEAR, SLOW = 64, 2.0, 10.0
-WINDOWS = {"soc-facebook": 5, "ppi": 5, "ca-HepTh": 20, "ca-AstroPh": 20}
+NEAR, SLOW = 2.0, 10.0
 OURS, OURS_SELECTED = "fastgrl", "fastgrl, selected"
 NUMBA, NUMBA_SELECTED = "numba, one core", "numba, one core, selected"
-CLEORA_ITERATIONS = (1, 2, 3, 4, 5, 8, 10, 20, 40)
 NUMBA_TARGETS = {(OURS, NUMBA): 7.0, (OURS_SELECTED, NUMBA_SELECTED): 6.0}
 NUMBA_DATASET = "ca-AstroPh"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One setting of one contender."""
-
-    name: str
-    setting: str
-    fit: Callable[[fg.Graph], Scores]
-    slow: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,71 +74,6 @@ def our_entries(name: str) -> Iterator[Entry]:
         yield Entry(f"fastgrl {design}", f"32 columns, C = {WINDOWS[name]}", fit)
 
 
-# The peers.
-
-
-def dot_product(left: Array, right: Array, pairs: Array) -> Array:
-    return np.einsum("ij,ij->i", left[pairs[:, 0]], right[pairs[:, 1]])
-
-
-def vector_scores(vectors: Array) -> Scores:
-    units = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return {"dot": partial(dot_product, vectors, vectors), "cosine": partial(dot_product, units, units)}
-
-
-def cleora(graph: fg.Graph, *, iterations: int, whiten: bool, propagation: str) -> Scores:
-    from pycleora import SparseMatrix, embed
-
-    lines = (f"{u} {v}" for u, v in graph.edge_codes().tolist())
-    matrix = SparseMatrix.from_iterator(lines, "complex::reflexive::node")
-    found = embed(matrix, DIMENSIONS, iterations, propagation=propagation, whiten=whiten)
-    vectors = np.zeros((graph.num_nodes, DIMENSIONS), np.float32)
-    vectors[[int(node) for node in matrix.entity_ids]] = found
-    return vector_scores(vectors)
-
-
-def cleora_entries() -> Iterator[Entry]:
-    """Whitening after every iteration is what its documentation recommends; without it is far faster."""
-    for whiten, name in ((True, "pycleora"), (False, "pycleora, unwhitened")):
-        for propagation in ("left", "symmetric"):
-            for count in CLEORA_ITERATIONS:
-                fit = partial(cleora, iterations=count, whiten=whiten, propagation=propagation)
-                yield Entry(name, f"{propagation}, {count} iterations", fit)
-
-
-def network(graph: fg.Graph, *, kind: str, **settings: Any) -> Scores:
-    import sknetwork.embedding
-
-    model = getattr(sknetwork.embedding, kind)(DIMENSIONS, **settings)
-    return vector_scores(model.fit_transform(sp.csr_matrix(graph.to_scipy())))
-
-
-def network_entries() -> Iterator[Entry]:
-    for kind in ("Spectral", "GSVD"):
-        # Of unit length as recommended, where dot and cosine are the same, and of their own length.
-        for normalized in (True, False):
-            fit = partial(network, kind=kind, normalized=normalized)
-            yield Entry(f"scikit-network {kind}", "unit length" if normalized else "own length", fit)
-
-
-def node2vec_entries(name: str) -> Iterator[Entry]:
-    for epochs in (1, 2, 5, 10):
-        settings = {"window": WINDOWS[name], "epochs": epochs, "n_threads": thread_count()}
-        yield Entry(
-            "gensim node2vec", f"C = {WINDOWS[name]}, {epochs} epochs", vectors_of(node2vec, **settings), True
-        )
-
-
-def netmf_entries(name: str) -> Iterator[Entry]:
-    for variant in ("exact", "eigen"):
-        fit = vectors_of(netmf, window=WINDOWS[name], variant=variant)
-        yield Entry(f"NetMF {variant}", f"C = {WINDOWS[name]}", fit, name != "ppi")
-
-
-def vectors_of(method: Callable[..., Array], **settings: Any) -> Callable[[fg.Graph], Scores]:
-    return lambda graph: vector_scores(method(graph, DIMENSIONS, **settings))
-
-
 def numba_entries() -> Iterator[Entry]:
     import numba_push
 
@@ -159,20 +83,13 @@ def numba_entries() -> Iterator[Entry]:
 
 
 def entries(name: str, *, without_slow: bool) -> list[Entry]:
-    optional: dict[str, Callable[[], Iterator[Entry]]] = {
-        "pycleora": cleora_entries,
-        "sknetwork.embedding": network_entries,
-        "gensim.models": partial(node2vec_entries, name),
-        "numba": numba_entries,
-    }
-    found = [*our_entries(name), *netmf_entries(name)]
-    for package, make in optional.items():
-        try:
-            importlib.import_module(package)  # importing is not on the clock
-        except ImportError:
-            print(f"not installed: {package}")
-        else:
-            found += make()
+    optional = (
+        ("pycleora", cleora_entries),
+        ("sknetwork.embedding", network_entries),
+        ("gensim.models", partial(node2vec_entries, name)),
+        ("numba", numba_entries),
+    )
+    found = [*our_entries(name), *netmf_entries(name), *installed(optional)]
     return [entry for entry in found if not (entry.slow and without_slow)]
 
 
@@ -200,10 +117,6 @@ def trial(entry: Entry, data: Any) -> list[Row]:
         for score, function in scores.items()
     ]
     return rows if "score" in scores else [max(rows, key=lambda row: row.auc)]
-
-
-def test_auc(score: Score, data: Any) -> float:
-    return 100 * roc_auc(score(data.test), score(data.test_negatives))
 
 
 def shown_rows(tried: list[Row]) -> list[Row]:

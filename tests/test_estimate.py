@@ -10,15 +10,20 @@ import scipy.sparse as sp
 from graph_cases import collaborations
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_probe import random_graph
 
 import fastgrl as fg
 from fastgrl import (
     co_ridge_fits,
     co_ridge_grids,
+    co_ridge_workshop,
     costs,
+    filter_panels,
     filters,
     jkn_features,
     jkn_sweeps,
+    linalg,
+    node_bytes,
     node_costs,
     push,
     selection,
@@ -39,9 +44,11 @@ from fastgrl.estimate import (
     parse_bytes,
 )
 from fastgrl.kernels import compiled_module
+from fastgrl.linalg import CHUNK_ROWS
 from fastgrl.node_fits import fit_nodes
 from fastgrl.node_models import NODE_DESIGNS, PAPER_DESIGNS, NodeInputs, NodeSettings, Targets, Validation
 from fastgrl.parallel import thread_count
+from fastgrl.spilling import RANGE_BYTES
 from fastgrl.walks import degree_power, factorise
 
 fsvd_module = importlib.import_module("fastgrl.fsvd")  # the package has the function under this name
@@ -81,9 +88,14 @@ def test_work_is_what_a_run_allocates(method, dtype, num_nodes, rank):
     assert 0.8 < cost.work_bytes / measured < 1.25
 
 
+def whole_chunks():
+    """Bases are cut into whole chunks of rows: what is allocated beyond the last row is never touched."""
+    return random_graph(2 * CHUNK_ROWS, 25_000)
+
+
 @pytest.mark.parametrize("design", ["walk", "degree-walk", "as-released"])
 def test_work_is_what_a_fit_of_walks_allocates(design):
-    graph = collaborations()
+    graph = whole_chunks()
     run = functools.partial(factorise, graph, design, rank=32, n_threads=1)
     run(n_iter=1)
     cost = estimate_links(graph, design=design)
@@ -92,9 +104,9 @@ def test_work_is_what_a_fit_of_walks_allocates(design):
 
 
 def test_work_is_what_a_shrunken_fit_allocates():
-    graph = collaborations()
+    graph = whole_chunks()
     M = degree_power(graph, power=0.4375)
-    measured = traced_peak(lambda: fg.fsvd(M, 128, n_threads=1))
+    measured = traced_peak(lambda: fg.fsvd(M, 128, block_size=32, n_iter=12, n_threads=1))
     assert 0.8 < estimate_links(graph, design="shrunken", rank=128).work_bytes / measured < 1.25
 
 
@@ -124,7 +136,7 @@ def test_selection_makes_one_fit_after_another():
     cost, once = (estimate_links(graph, row_length=row_length, select=select) for select in (True, False))
     assert cost.work_bytes == once.work_bytes
     assert cost.fits == 1 + 2 * len(selection.DAMPINGS)
-    assert cost.seconds(2) > 5 * once.seconds(2)
+    assert cost.seconds(2) > 3 * once.seconds(2)  # one space to learn the scorer by, one of all edges
 
 
 def test_constants_are_those_of_the_fit():
@@ -151,6 +163,7 @@ def test_every_design_has_an_estimate_with_its_own_settings(design, num_nodes, n
     assert (cost.method, cost.n_iter) == {
         "as-released": ("subspace", 20),
         "log-diffusion": ("krylov", 10),
+        "shrunken": ("krylov", 12),
     }.get(design, ("krylov", 8))
     assert cost.fits == (9 if select and design == "log-diffusion" else 1)
     figures = cost.as_dict(threads=2)
@@ -214,7 +227,9 @@ def test_graph_bytes_are_those_of_its_arrays():
     beside = 2 * np.zeros(n).nbytes
     weights = np.zeros(stored).nbytes
     assert estimate(n, stored, rank=8).graph_bytes == pattern + beside
-    assert estimate(n, stored, rank=8, weighted=True).graph_bytes == pattern + weights + beside
+    assert estimate(n, stored, rank=8, weighted=True).graph_bytes == pattern + 1.5 * weights + beside
+    one_range = estimate(n, 10**9, rank=8, mapped=True)
+    assert one_range.graph_bytes == np.zeros(n + 1).nbytes + beside + RANGE_BYTES
     assert estimate(n, stored, rank=8, directed=True).graph_bytes == 2 * pattern + beside
 
 
@@ -347,8 +362,9 @@ def node_case(kind, num_nodes, num_columns):
 def test_work_is_what_a_fit_of_nodes_allocates(kind, num_columns, rank, num_nodes, select):
     inputs, known = node_case(kind, num_nodes, num_columns)
     judged = Validation(np.arange(80, 160), known.labels[:80]) if select else None
-    # Ridges and balances are tried one after another: one of each takes as much memory as all.
-    how = NodeSettings(rank=rank, select=select, ridge=0.03, balance=0.5)
+    # With eight classes four settings go along: those of one balance take as much memory as all.
+    how = NodeSettings(rank=rank, select=select, ridge=None if select else 0.03, balance=0.5)
+    vars(linalg._scratch).clear()  # what an earlier test has left would be missed here
     measured = traced_peak(lambda: fit_nodes(inputs, known, how, validation=judged))
     X = inputs.features
     shape = None if X is None else (X.shape[1], X.nnz if kind == "sparse" else None)
@@ -379,11 +395,13 @@ def test_constants_are_those_of_the_fit_of_nodes():
     assert len(co_ridge_grids.RESTARTS) == node_costs.RESTARTS
     assert node_costs.SELF_TRAINING == max(co_ridge_grids.ROUNDS) == co_ridge_grids.DEFAULT_ROUNDS
     assert self_training.SMOOTHING["steps"] == node_costs.BELIEF_STEPS
-    assert node_costs.AVERAGED == co_ridge_fits.AVERAGED
-    assert node_costs.KEPT_BYTES == co_ridge_fits._KEPT_BYTES
-    assert node_costs.SMALL_VIEW == self_training.SMALL_VIEW
+    assert node_bytes.AVERAGED == co_ridge_fits.AVERAGED
+    assert node_bytes.KEPT_BYTES == co_ridge_workshop.KEPT_BYTES
+    assert node_bytes.TOGETHER == co_ridge_fits.TOGETHER
+    assert node_bytes.PANELS == filter_panels.PANELS
+    assert node_bytes.SMALL_VIEW == self_training.SMALL_VIEW
     assert node_costs.WALK_RANK == jkn_features.WALK_RANK
-    assert node_costs.MANY_LABELS == jkn_sweeps.DUAL_LABELS
+    assert node_bytes.MANY_LABELS == jkn_sweeps.DUAL_LABELS
     assert jkn_sweeps.DEFAULTS.hops == (node_costs.HOPS,)
 
 
@@ -415,13 +433,13 @@ def test_more_of_anything_never_costs_less_for_nodes(design, n, stored, columns,
         return np.array([cost.peak_bytes, cost.passes, cost.seconds(2)])
 
     base = figures(n, stored, columns, classes, False)
-    room = [node_costs.KEPT_BYTES, 0, 0]  # past a certain size, coordinates of one restart are dropped
+    room = [node_bytes.KEPT_BYTES, 0, 0]  # past a certain size, coordinates of one restart are dropped
     assert (figures(n, 2 * stored, columns, classes, False) >= base).all()
     assert (figures(n, stored, columns, classes + 1, False) >= base).all()
     assert (figures(n, stored, columns, classes, True) >= base).all()
     # Where another recipe begins, or threads share rows and not settings, a larger graph may cost less.
     one, other = (cost_of(nodes, stored, columns, classes, False) for nodes in (n, n + 1))
-    if (one.rank, one._small, one._similar) == (other.rank, other._small, other._similar):
+    if (one.rank, one.small, one.similar) == (other.rank, other.small, other.similar):
         assert (figures(n + 1, stored, columns, classes, False) >= base - room).all()
 
 

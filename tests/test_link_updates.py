@@ -146,7 +146,7 @@ def test_pushing_only_the_rows_that_reach_a_change_is_enough():
     links.partial_fit(codes[-3:])
     assert 0 < links.update_["rows_pushed"] < graph.num_nodes
     whole = fg.LinkPredictor(**FEW).fit(graph)
-    one, two = (m._fit.model.space.diffusion.left.as_scipy for m in (links, whole))
+    one, two = (m._run.fit.model.space.diffusion.left.as_scipy for m in (links, whole))
     assert abs(one - two).max() < 5e-3  # a residual near its threshold may go either way
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import signal
@@ -85,13 +86,14 @@ def test_cgroup_quotas_are_read(tmp_path, files, expected):
 
 
 def test_blas_gets_its_threads_back_even_after_overlapping_calls():
+    fsvd = fg.fsvd  # imported now: it may bring another BLAS with it
     before = blas_threads()
     with single_threaded_blas():
         assert set(blas_threads()) == {1}
         with single_threaded_blas():
             pass
         assert set(blas_threads()) == {1}
-        workers = [threading.Thread(target=fg.fsvd, args=(np.eye(40), 3)) for _ in range(4)]
+        workers = [threading.Thread(target=fsvd, args=(np.eye(40), 3)) for _ in range(4)]
         for worker in workers:
             worker.start()
     for worker in workers:
@@ -106,6 +108,32 @@ def test_blas_gets_its_threads_back_after_an_error():
     with pytest.raises(ZeroDivisionError):
         fg.fsvd(fg.Function((4, 4), lambda X: 1 / 0, lambda X: X), 2)
     assert blas_threads() == before
+
+
+def test_a_blas_that_is_loaded_inside_a_body_is_limited_as_well():
+    program = """
+import numpy
+from threadpoolctl import threadpool_info
+from fastgrl.parallel import parallel_map, single_threaded_blas
+def threads(*_): return [found["num_threads"] for found in threadpool_info() if found["user_api"] == "blas"]
+print(threads())
+with single_threaded_blas():
+    import scipy.linalg
+    print(*parallel_map(threads, [0]))
+print(threads())
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    before, inside, after = (set(json.loads(line)) for line in found.splitlines())
+    assert inside == {1}
+    assert after == before
+
+
+def test_a_limit_that_is_in_force_is_not_set_again(monkeypatch):
+    with single_threaded_blas():
+        monkeypatch.setattr(parallel, "_set_blas_threads", None)
+        with single_threaded_blas(), use_threads(2):
+            assert parallel_map(abs, [-1, 2]) == parallel_map(lambda x: parallel_map(abs, [x])[0], [-1, 2])
+        monkeypatch.undo()
 
 
 PROGRAM = """

@@ -8,10 +8,10 @@ from hypothesis import example, given, settings
 
 import fastgrl as fg
 from fastgrl import diffusion, kernels, push
-from fastgrl.diffusion import diffuse, log_matrix, overlap_block, overlaps, pmi
+from fastgrl.diffusion import diffuse, keep_for, log_matrix, overlap_block, overlaps, pmi
 from fastgrl.errors import ArgumentError
 from fastgrl.parallel import use_threads
-from fastgrl.push import Walker, mean_row_length
+from fastgrl.push import KEEP, Walker, epsilon_for, mean_row_length
 
 quick = settings(deadline=None, max_examples=40)
 
@@ -202,7 +202,7 @@ def test_threads_do_not_change_a_bit():
 
 def test_a_row_keeps_its_largest_entries():
     graph = fg.load_dataset("digits").graph
-    whole, cut = (diffuse(graph, keep=keep).left.as_scipy for keep in (1797, 20))
+    whole, cut = (diffuse(graph, epsilon=1e-4, keep=keep).left.as_scipy for keep in (1797, 20))
     assert np.diff(cut.indptr).max() == 20
     scale = diffuse(graph).middle ** 0.5
     for u in (0, 5, 900):
@@ -216,6 +216,25 @@ def test_a_row_keeps_its_largest_entries():
 def test_the_mean_row_length_of_a_small_graph_is_exact(graph):
     stored = Walker.of(graph, damping=0.5).rows(np.arange(graph.num_nodes, dtype=np.int32)).num_stored
     assert mean_row_length(graph, damping=0.5) == max(1.0, stored / graph.num_nodes)
+
+
+def test_fewer_kept_entries_are_pushed_less_exactly():
+    graph = fg.load_dataset("digits").graph
+    assert epsilon_for(KEEP) == push.EPSILON
+    few = diffuse(graph, keep=25)
+    same = diffuse(graph, keep=25, epsilon=epsilon_for(25))
+    assert np.array_equal(few.left.values, same.left.values)
+    assert few.left.num_stored <= 25 * graph.num_nodes
+    assert mean_row_length(graph, damping=0.85, keep=25) <= 25
+
+
+@given(st.integers(1, 10**7), st.integers(0, 10**11), st.booleans())
+def test_the_kept_entries_are_the_most_that_fit(num_nodes, limit, directed):
+    keep = keep_for(num_nodes, limit, directed=directed)
+    assert 8 <= keep <= KEEP
+    assert keep <= keep_for(num_nodes, limit + 10**9, directed=directed)
+    exact = keep_for(num_nodes, limit, bytes_of=lambda entries: num_nodes * entries)
+    assert exact == min(max(limit // num_nodes, 8), KEEP)
 
 
 def test_progress_rises_to_the_end():

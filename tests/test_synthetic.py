@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import tracemalloc
 
 import numpy as np
@@ -55,6 +56,22 @@ def test_neither_chunk_nor_threads_change_the_result(shuffle):
     expected = Graph.from_codes(*drawn(14, 20, 5), num_nodes=1 << 14)
     assert shuffle or same(graphs[0], expected)
     assert graphs[0].num_edges == expected.num_edges
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_the_edges_that_are_named_are_those_of_the_graph(shuffle):
+    edges = synthetic.rmat_edges(13, edge_factor=20, seed=5, shuffle=shuffle)
+    pieces = [edges.piece(number) for number in range(edges.num_pieces)]
+    sources, targets = map(np.concatenate, zip(*pieces, strict=True))
+    assert len(sources) == edges.num_edges == 20 << 13
+    graph = Graph.from_codes(sources, targets, num_nodes=1 << 13)
+    assert same(graph, rmat(13, edge_factor=20, seed=5, shuffle=shuffle))
+
+
+def test_the_drawing_of_a_seed_never_changes():
+    graph = rmat(10, edge_factor=8, seed=7)
+    assert (graph.num_edges, graph.repeats) == (5973, 2219)
+    assert hashlib.sha256(graph.indices.tobytes()).hexdigest()[:16] == "347054d646f86a76"
 
 
 def test_shuffling_renumbers_and_changes_nothing_else():

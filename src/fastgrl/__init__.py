@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fastgrl.leaves import Ones as Ones
     from fastgrl.link_prediction import LinkPredictor as LinkPredictor
     from fastgrl.link_prediction import cross_validate as cross_validate
-    from fastgrl.link_prediction import embed as embed
+    from fastgrl.link_runs import embed as embed
     from fastgrl.models import load as load
     from fastgrl.node_classification import NodeClassifier as NodeClassifier
     from fastgrl.node_features import NodeFeatures as NodeFeatures
@@ -52,7 +52,8 @@ _HOMES = {
     "io": ("read_graph",),
     "kernels": ("kernel_info",),
     "leaves": ("Diagonal", "Function", "Identity", "LowRank", "Matrix", "Ones"),
-    "link_prediction": ("LinkPredictor", "cross_validate", "embed"),
+    "link_prediction": ("LinkPredictor", "cross_validate"),
+    "link_runs": ("embed",),
     "models": ("load",),
     "node_classification": ("NodeClassifier",),
     "node_features": ("NodeFeatures",),

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -30,22 +31,32 @@ struct Rows {
     const float *values;
 };
 
-// What a node holds during a push: beside its residual the threshold, so that both come with one cache line.
-struct Cell {
+#if defined(__GNUC__)
+#define PREFETCH(address) __builtin_prefetch(address)
+#else
+#define PREFETCH(address) ((void)(address))
+#endif
+
+// What a node holds during a push, in one piece that never lies across two cache lines.
+struct alignas(16) Cell {
     float residual;  // negative: not reached yet
     float threshold;
+    float settled;
 };
 
 constexpr float kUnreached = -1.0f;
 constexpr int64_t kMostMarks = 1 << 13;
+// Nodes of a list whose cells are asked for ahead: about as many as memory can have under way.
+constexpr int64_t kAhead = 12;
 
 class Pusher {
   public:
     Pusher(const int64_t *indptr, const int32_t *indices, const float *shares, const float *thresholds,
            int64_t nodes, float damping, int64_t keep)
-        : indptr_(indptr), indices_(indices), shares_(shares), damping_(damping), keep_(keep), cells_(nodes),
-          settled_(nodes, 0.0f), reached_(nodes + 1), frontier_(nodes + 1), pushed_(nodes + 1), amounts_(nodes + 1) {
-        for (int64_t node = 0; node < nodes; ++node) cells_[node] = {kUnreached, thresholds[node]};
+        : indptr_(indptr), indices_(indices), shares_(shares), damping_(damping), keep_(keep),
+          cells_(new Cell[nodes]), reached_(new int32_t[nodes + 1]), frontier_(new int32_t[nodes + 1]),
+          pushed_(new int32_t[nodes + 1]), amounts_(new float[nodes + 1]) {
+        for (int64_t node = 0; node < nodes; ++node) cells_[node] = {kUnreached, thresholds[node], 0.0f};
         if (nodes / 64 < kMostMarks) marks_.resize(nodes / 64 + 1, 0);
     }
 
@@ -70,11 +81,17 @@ class Pusher {
         num_pushed_ = num_frontier_;
         num_frontier_ = 0;
         for (int64_t i = 0; i < num_pushed_; ++i) {
+            if (i + kAhead < num_pushed_) {
+                PREFETCH(&cells_[pushed_[i + kAhead]]);
+                PREFETCH(indptr_ + pushed_[i + kAhead]);
+            }
             const int32_t node = pushed_[i];
-            const float residual = cells_[node].residual;
-            cells_[node].residual = 0.0f;
-            settled_[node] += (1.0f - damping_) * residual;
+            Cell &cell = cells_[node];
+            const float residual = cell.residual;
+            cell.residual = 0.0f;
+            cell.settled += (1.0f - damping_) * residual;
             const int64_t neighbours = indptr_[node + 1] - indptr_[node];
+            PREFETCH(indices_ + indptr_[node]);
             amounts_[i] = shares_ ? damping_ * residual : damping_ * residual / static_cast<float>(neighbours);
         }
     }
@@ -83,20 +100,20 @@ class Pusher {
     // the first time, or is now above its threshold, cannot be foreseen, and a wrong guess costs more than a store.
     template <typename Share>
     void spread(Share share) {
-        Cell *const cells = cells_.data();
-        int32_t *const reached = reached_.data(), *const frontier = frontier_.data();
+        Cell *const cells = cells_.get();
+        int32_t *const reached = reached_.get(), *const frontier = frontier_.get();
         int64_t num_reached = num_reached_, num_frontier = 0;
         for (int64_t i = 0; i < num_pushed_; ++i) {
             const float amount = amounts_[i];
             const int64_t end = indptr_[pushed_[i] + 1];
             for (int64_t entry = indptr_[pushed_[i]]; entry < end; ++entry) {
                 const int32_t node = indices_[entry];
-                const Cell cell = cells[node];
-                const float before = std::max(cell.residual, 0.0f), after = before + share(entry, amount);
+                const float residual = cells[node].residual, threshold = cells[node].threshold;
+                const float before = std::max(residual, 0.0f), after = before + share(entry, amount);
                 cells[node].residual = after;
                 reached[num_reached] = frontier[num_frontier] = node;
-                num_reached += cell.residual < 0.0f;
-                num_frontier += (after > cell.threshold) & (before <= cell.threshold);
+                num_reached += residual < 0.0f;
+                num_frontier += (after > threshold) & (before <= threshold);
             }
         }
         num_reached_ = num_reached;
@@ -106,30 +123,32 @@ class Pusher {
     int64_t collect(int32_t *columns, float *values) {
         sizes_.clear();
         for (int64_t i = 0; i < num_reached_; ++i) {
-            const int32_t node = reached_[i];
-            settled_[node] += (1.0f - damping_) * cells_[node].residual;
-            cells_[node].residual = kUnreached;
-            sizes_.push_back(settled_[node]);
+            if (i + kAhead < num_reached_) PREFETCH(&cells_[reached_[i + kAhead]]);
+            Cell &cell = cells_[reached_[i]];
+            cell.settled += (1.0f - damping_) * cell.residual;
+            cell.residual = kUnreached;
+            sizes_.push_back(cell.settled);
         }
         const float least = smallest_kept();
         int64_t kept = 0, tied = 0;
         // Above the cut first; of those exactly at it as many as there is room for, the smaller nodes.
         for (int64_t i = 0; i < num_reached_; ++i) {
             const int32_t node = reached_[i];
-            const float value = settled_[node];
+            const float value = cells_[node].settled;
             if (value > least) columns[kept++] = node;
             else if (value == least && value > 0.0f) reached_[tied++] = node;
-            else settled_[node] = 0.0f;
+            else cells_[node].settled = 0.0f;
         }
-        std::sort(reached_.begin(), reached_.begin() + tied);
+        std::sort(reached_.get(), reached_.get() + tied);
         for (int64_t i = 0; i < tied; ++i) {
             if (kept < keep_) columns[kept++] = reached_[i];
-            else settled_[reached_[i]] = 0.0f;
+            else cells_[reached_[i]].settled = 0.0f;
         }
         sort_columns(columns, kept);
         for (int64_t i = 0; i < kept; ++i) {
-            values[i] = settled_[columns[i]];
-            settled_[columns[i]] = 0.0f;
+            Cell &cell = cells_[columns[i]];
+            values[i] = cell.settled;
+            cell.settled = 0.0f;
         }
         return kept;
     }
@@ -169,11 +188,11 @@ class Pusher {
     const float *shares_;
     const float damping_;
     const int64_t keep_;
-    std::vector<Cell> cells_;
-    std::vector<float> settled_;
-    // One place more than there are nodes: `spread` writes before it knows whether it should.
-    std::vector<int32_t> reached_, frontier_, pushed_;
-    std::vector<float> amounts_;
+    std::unique_ptr<Cell[]> cells_;
+    // One place more than there are nodes: `spread` writes before it knows whether it should. Not filled with
+    // zeros: of a large graph a row touches little, and what is not touched takes neither time nor memory.
+    std::unique_ptr<int32_t[]> reached_, frontier_, pushed_;
+    std::unique_ptr<float[]> amounts_;
     std::vector<float> sizes_;
     std::vector<uint64_t> marks_;
     int64_t num_reached_ = 0, num_frontier_ = 0, num_pushed_ = 0;

@@ -11,6 +11,7 @@ from scipy.sparse.csgraph import connected_components
 from fastgrl.checks import Array, shown
 from fastgrl.errors import ArgumentError
 from fastgrl.graph import Graph
+from fastgrl.spilling import release
 
 
 def two_sides(graph: Graph) -> Array | None:
@@ -28,6 +29,26 @@ def two_sides(graph: Graph) -> Array | None:
     _, label = connected_components(cover, directed=False)
     here, there = label[:n], label[n:]
     return None if (here == there).any() else (here > there).astype(np.int8)
+
+
+def has_odd_cycle_at_hub(graph: Graph, *, most: int = 1000) -> bool:
+    """Whether there is a self loop, or a triangle at the node of most edges: then there are no two sides.
+
+    At most so many neighbours are looked at: a quick answer for most graphs, at no cost for the others.
+
+    >>> has_odd_cycle_at_hub(fg.Graph.from_edges([(0, 1), (1, 2), (2, 0)]))
+    True
+    """
+    if graph.num_self_loops or not graph.num_nodes:
+        return graph.num_self_loops > 0
+    hub = int(np.diff(graph.indptr).argmax())
+    around = np.array(graph.indices[graph.indptr[hub] : graph.indptr[hub + 1]])
+    near = np.zeros(graph.num_nodes, bool)
+    near[around] = True
+    rows = (graph.indices[graph.indptr[v] : graph.indptr[v + 1]] for v in around[:most])
+    found = any(bool(near[row].any()) for row in rows)
+    release(graph.indices)
+    return found
 
 
 def checked_sides(graph: Graph) -> Array:

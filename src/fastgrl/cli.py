@@ -13,15 +13,22 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from fastgrl import experiment_commands, link_commands, link_reports, node_commands, node_reports, terminal
-from fastgrl.command_files import check_model, read_edges, write_table
+from fastgrl import (
+    cost_commands,
+    experiment_commands,
+    import_commands,
+    link_commands,
+    link_reports,
+    node_commands,
+    node_reports,
+    terminal,
+)
+from fastgrl.command_files import check_model, write_table
 from fastgrl.errors import UnavailableError
-from fastgrl.options import Dtype, Edges, FitOptions, Force, PrintingOptions, ReadingOptions, Select, grouped
+from fastgrl.options import Force, PrintingOptions, grouped
 
 if TYPE_CHECKING:
     from fastgrl.datasets import NodeDataset
-    from fastgrl.estimate import Estimate
-    from fastgrl.graph import Graph
 
 _OPTIONAL = (
     *("pandas", "polars", "pyarrow", "narwhals", "zstandard", "networkx", "igraph", "matplotlib"),
@@ -151,32 +158,10 @@ def _demo_targets(folder: str | None, force: bool) -> list[str]:
     return targets
 
 
-@app.command(short_help="What was understood of a file, and what it holds.")
-@grouped
-def inspect(
-    edges: Edges,
-    reading: ReadingOptions,
-    fit: FitOptions,
-    printing: PrintingOptions,
-    dtype: Dtype = "float32",
-    select: Select = True,
-) -> None:
-    """Say what was understood of a file, what the graph looks like, and what a fit would cost."""
-    from fastgrl.estimate import refusal
-
-    found = read_edges(edges, reading, printing)
-    cost = _cost(found.graph, fit, dtype, select)
-    over = None if fit.max_memory is None else refusal(cost, fit.max_memory)
-    lonely = (
-        "there is one node alone: a fit has nothing to learn from" if found.graph.num_nodes == 1 else None
-    )
-    notices = [*found.notices, *filter(None, (lonely, over))]
-    terminal.print_notes(notices, quiet=printing.quiet)
-    facts, threads = terminal.graph_facts(found), _threads(reading)
-    value = {"file": edges, **facts, "notices": notices, "cost": cost.as_dict(threads=threads)}
-    terminal.show(value, terminal.inspection(edges, facts, cost, threads), as_json=printing.json)
-
-
+app.command(short_help="What was understood of a file, and what it holds.")(cost_commands.inspect)
+app.command("import", short_help="An edge list of any size as a graph on disk.")(
+    import_commands.import_command
+)
 app.command(short_help="A vector for every node, as a file.")(link_commands.embed)
 app.command(short_help="Fit a link predictor; prints how good it is.")(link_commands.link)
 app.command(short_help="Scores for given pairs.")(link_commands.score)
@@ -202,26 +187,7 @@ def evaluate_top(context: typer.Context) -> None:
 app.command(short_help="The paper's table and figures, rerun into a page.")(experiment_commands.reproduce)
 
 
-@app.command(short_help="Bytes, passes and rough time before running.")
-@grouped
-def estimate(
-    edges: Edges,
-    reading: ReadingOptions,
-    fit: FitOptions,
-    printing: PrintingOptions,
-    dtype: Dtype = "float32",
-    select: Select = True,
-) -> None:
-    """Say what a fit would cost; with --max-memory, exit with 1 if it would need more."""
-    from fastgrl.estimate import check_memory
-
-    found = read_edges(edges, reading, printing)
-    cost = _cost(found.graph, fit, dtype, select)
-    terminal.print_notes(found.notices, quiet=printing.quiet)
-    if fit.max_memory is not None:
-        check_memory(cost, fit.max_memory)
-    value = {"file": edges, **cost.as_dict(threads=_threads(reading))}
-    terminal.show(value, [(edges, terminal.quotation(cost, _threads(reading)))], as_json=printing.json)
+app.command(short_help="Bytes, passes and rough time before running.")(cost_commands.estimate)
 
 
 datasets = typer.Typer(help="Graphs to try things on.", no_args_is_help=False)
@@ -301,29 +267,6 @@ def path(printing: PrintingOptions) -> None:
     from fastgrl.datasets import data_folder
 
     terminal.show({"path": str(data_folder())}, [(str(data_folder()), {})], as_json=printing.json)
-
-
-def _threads(options: ReadingOptions) -> int:
-    from fastgrl.parallel import available_cpus
-
-    return options.threads or available_cpus()
-
-
-def _cost(graph: Graph, fit: FitOptions, dtype: str, select: bool) -> Estimate:
-    """What `link` with the same options would cost; a few rows are pushed to see how long they get."""
-    from fastgrl.estimate import estimate_links
-    from fastgrl.push import mean_row_length
-
-    diffused = fit.design == "log-diffusion"
-    return estimate_links(
-        graph,
-        design=fit.design,
-        rank=fit.rank,
-        window=fit.window,
-        row_length=mean_row_length(graph, damping=0.85) if diffused else None,
-        select=select,
-        dtype=dtype,
-    )
 
 
 def _version() -> dict[str, Any]:

@@ -83,7 +83,9 @@ class CoRidgeModel(NodeModel):
     @functools.cached_property
     def structure(self) -> Array | None:
         """[L, R] of the fitted nodes where they have no features."""
-        return None if self.walk is None else structure_of(self.walk)
+        return (
+            None if self.walk is None else structure_of(self.walk, np.float64 if self.exact else np.float32)
+        )
 
     def fold_in(self, graph: Graph, new: Any, *, incoming: Any = None) -> tuple[Array, Array]:
         assert self.walk is not None

@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,108 +18,28 @@ import numpy as np
 from fastgrl.checks import Array
 from fastgrl.co_ridge import STRUCTURE_WALK, CoRidgeModel, Member, Setting, combined, is_linear
 from fastgrl.co_ridge_grids import Grid, recipe_for
+from fastgrl.co_ridge_workshop import Workshop, each
 from fastgrl.fsvd import SVD
 from fastgrl.jkn_features import structure_factors, structure_of
 from fastgrl.linear_parts import leave_one_out
 from fastgrl.node_models import (
     Fitted,
-    HopBasis,
     LinearPart,
     NodeInputs,
     NodeSettings,
     Targets,
     Validation,
 )
-from fastgrl.parallel import parallel_map, use_threads
 from fastgrl.progress import Progress, portions
-from fastgrl.self_training import SMALL_VIEW, Round, Trainer
+from fastgrl.self_training import Round, Run, Trainer
 from fastgrl.stopwatch import Stopwatch
-from fastgrl.view_bases import Coordinates, Surroundings, projection_of
+from fastgrl.view_bases import Surroundings
 from fastgrl.views import FeatureMap
 
 AVERAGED, REPORTED = 5, 8
 TURNS = 5
-
-# Coordinates of all restarts are kept while they take less than this; beyond, those of one restart.
-_KEPT_BYTES = 1 << 29
-
-
-@dataclass(eq=False)
-class Workshop:
-    """Coordinates of the views, made when they are first needed."""
-
-    around: Surroundings
-    rank: int
-    seed: int
-    projections: dict[str, Array] = field(default_factory=dict)
-    made: dict[tuple[str, float], Coordinates] = field(default_factory=dict)
-    frames: dict[tuple[str, float], Any] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, model: CoRidgeModel, inputs: NodeInputs) -> Workshop:
-        """With the projections and frames of a model."""
-        rank = max(V.shape[1] for V in model.projections.values())
-        return cls(model.surroundings(inputs), rank, 0, dict(model.projections), {}, dict(model.frames))
-
-    def coordinates(self, view: str, restart: float) -> Coordinates:
-        """Z of a view."""
-        key = view, restart
-        if key not in self.made:
-            if view not in self.projections:
-                self.projections[view] = self._projection(view)
-            self._make_room(restart)
-            B = self.around.projected(view, self.projections[view])
-            found = self.around.coordinates(view, B, restart=restart, frame=self.frames.get(key))
-            self.made[key], self.frames[key] = found, found.frame
-        return self.made[key]
-
-    @property
-    def small(self) -> bool:
-        """Whether whole runs, and not rows, are shared out among threads."""
-        return self.around.inputs.num_nodes * self.rank <= SMALL_VIEW
-
-    def prepare(self, views: Iterable[str], restarts: Sequence[float]) -> None:
-        """Make coordinates of several views at once."""
-        views = tuple(views)
-        self.around.warm("k" in views)
-        missing = [
-            view for view in dict.fromkeys(_own(view) for view in views) if view not in self.projections
-        ]
-        jobs = [*missing, *(["similar"] if "k" in views else [])]
-        made = parallel_map(_alone(self._prepared), jobs)
-        self.projections |= dict(zip(missing, made, strict=False))
-        parallel_map(_alone(lambda key: self.coordinates(*key)), list(itertools.product(views, restarts)))
-
-    def _prepared(self, job: str) -> Any:
-        return self.around.operator("k") if job == "similar" else self._projection(job)
-
-    def _projection(self, view: str) -> Array:
-        """V of a view; k has the features of l, and smooths them little differently."""
-        if _own(view) != view:
-            if _own(view) not in self.projections:
-                self.projections[_own(view)] = self._projection(_own(view))
-            return self.projections[_own(view)]
-        return projection_of(self.around, view, rank=self.rank, seed=self.seed)
-
-    def _make_room(self, restart: float) -> None:
-        if sum(found.Z.nbytes for found in self.made.values()) > _KEPT_BYTES:
-            self.made = {key: found for key, found in self.made.items() if key[1] == restart}
-
-    def trainer(self, views: tuple[str, ...], restart: float, targets: Targets) -> Trainer:
-        """What settings with these views share."""
-        coordinates = [self.coordinates(view, restart).Z for view in views]
-        return Trainer(coordinates, targets, self.around.averaging)
-
-    def basis(self, view: str, restart: float) -> HopBasis:
-        """Coordinates with how they came about."""
-        found = self.coordinates(view, restart)
-        basis = self.around.basis(view, self.projections[view], restart, found.frame)
-        return replace(basis, computed=(found.Z, found.norms))
-
-
-def _own(view: str) -> str:
-    """The view whose projection a view has."""
-    return "l" if view == "k" else view
+# Columns of beliefs that are smoothed together: several cache lines, and less than coordinates take.
+TOGETHER = 48
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,12 +98,14 @@ def fit_co_ridge(
     walk = None
     if inputs.features is None:
         walk = structure_factors(inputs.graph, "jkn", seed=settings.seed, **STRUCTURE_WALK).svd
-        inputs = replace(inputs, structure=structure_of(walk))
+        inputs = replace(inputs, structure=structure_of(walk, np.float32))
     features = FeatureMap.of(inputs)
     grid = Grid.of(settings, features, inputs.num_nodes)
     swept = settings.select and validation is not None
     linear = grid.linear if swept else is_linear([grid.defaults()])
     kind = np.float64 if linear else np.float32
+    if linear and walk is not None:
+        inputs = replace(inputs, structure=structure_of(walk))
     shop = Workshop(
         Surroundings(inputs, features, kind),
         settings.rank or recipe_for(inputs.num_nodes).rank,
@@ -271,16 +193,27 @@ def left_out(model: CoRidgeModel, inputs: NodeInputs, targets: Targets) -> Array
     trainer = shop.trainer(how.views, how.restart, targets)
     out = np.zeros(targets.known.shape)
 
-    def judge(turn: int) -> None:
-        hidden = _turns(targets) == turn
-        if hidden.all():
-            return
-        rest = _without(targets, hidden)
-        latest = _trained(replace(trainer, targets=rest), how)
-        out[hidden] = combined(latest.beliefs[targets.labelled[hidden]], targets.multilabel)
+    hiding = [hidden for turn in range(TURNS) if not (hidden := _turns(targets) == turn).all()]
 
-    _each(judge, range(TURNS), shop)
+    def judge(some: Sequence[Array]) -> None:
+        runs = [Run(how.ridge, how.balance, _without(targets, hidden)) for hidden in some]
+        for hidden, latest in zip(some, deque(trainer.together(runs, how.rounds), maxlen=1)[0], strict=True):
+            out[hidden] = combined(latest.beliefs[targets.labelled[hidden]], targets.multilabel)
+
+    each(judge, groups_of(hiding, len(targets.classes)), shop)
     return out
+
+
+def groups_of(runs: Sequence[Any], classes: int) -> list[Sequence[Any]]:
+    """Runs whose beliefs are smoothed together: as many as there is room for, groups of about one size.
+
+    >>> groups_of("abcdefgh", 7)
+    ['abcd', 'efgh']
+    """
+    most = max(1, TOGETHER // classes)
+    count = -(-len(runs) // most)
+    size = -(-len(runs) // max(count, 1))
+    return [runs[begin : begin + size] for begin in range(0, len(runs), max(size, 1))]
 
 
 def _turns(targets: Targets) -> Array:
@@ -304,48 +237,28 @@ def _sweep(
     podium: Podium,
     progress: Progress | None,
 ) -> None:
-    """Run every setting; those that differ in rounds only are one run, and those of one ridge begin alike."""
+    """Run every setting; those that differ in rounds only are one run, and of the same views go along."""
     order = {setting: place for place, setting in enumerate(grid.settings())}
-    runs = list(itertools.product(grid.restarts, grid.views, grid.ridges))
+    pairs = [Run(ridge, balance) for ridge, balance in itertools.product(grid.ridges, grid.balances)]
+    groups = groups_of(pairs, len(targets.classes))
+    jobs = list(itertools.product(grid.restarts, grid.views, groups))
     done = itertools.count(1)
 
-    def run(how: tuple[float, tuple[str, ...], float]) -> None:
-        restart, views, ridge = how
+    def job(how: tuple[float, tuple[str, ...], Sequence[Run]]) -> None:
+        restart, views, runs = how
         trainer = shop.trainer(views, restart, targets)
-        start = trainer.start(ridge)
-        for balance in grid.balances:
-            rounds = trainer.rounds(ridge=ridge, balance=balance, rounds=max(grid.rounds), start=start)
-            for number, latest in enumerate(rounds):
-                if number in grid.rounds:
-                    setting = Setting(views, restart, ridge, balance, number)
-                    figures = _judged(latest, validation, targets.multilabel)
-                    podium.enter(Tried(*figures, order[setting], Member(setting, latest)))
+        for number, rounds in enumerate(trainer.together(runs, max(grid.rounds))):
+            for run, latest in zip(runs, rounds if number in grid.rounds else (), strict=False):
+                setting = Setting(views, restart, run.ridge, run.balance, number)
+                figures = _judged(latest, validation, targets.multilabel)
+                podium.enter(Tried(*figures, order[setting], Member(setting, latest)))
         finished = next(done)
         if progress is not None and threading.current_thread() is threading.main_thread():
-            progress(finished, len(runs))
+            progress(finished, len(jobs))
 
     if shop.small:
         shop.prepare(dict.fromkeys(view for views in grid.views for view in views), grid.restarts)
-    _each(run, runs, shop)
-
-
-def _each(run: Callable[[Any], None], runs: Sequence[Any], shop: Workshop) -> None:
-    """On a small graph one thread for each run; on a large one, rows are shared out among them."""
-    if shop.small:
-        parallel_map(_alone(run), runs)
-        return
-    for how in runs:
-        run(how)
-
-
-def _alone(run: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """One thread for each run: the pool is busy with other runs."""
-
-    def on_one_thread(how: Any) -> Any:
-        with use_threads(1):
-            return run(how)
-
-    return on_one_thread
+    each(job, jobs, shop)
 
 
 def _judged(latest: Round, validation: Validation, multilabel: bool) -> tuple[float, float]:

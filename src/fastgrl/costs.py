@@ -17,6 +17,8 @@ ROUNDS = {"krylov": 8, "subspace": 10}
 # Panels alive inside one product with a walk matrix, and blocks while columns are made orthonormal, some of
 # them taken apart; Krylov keeps some single columns beside its bases.
 PRODUCT_PANELS, ORTHONORMAL_BLOCKS, SINGLE_COLUMNS = 4, 3.4, 20
+# With everything tall on disk: panels alive inside a product, and the chunks that are being worked on.
+SPILLED_PANELS, SPILLED_BUFFERS = 4, 4 << 20
 
 # A diffusion keeps at most so many entries of a row, 4 bytes for the column and 4 for the value; the
 # logarithm of both directions has up to twice as many, on graphs that were tried 1.2 to 1.85 times.
@@ -27,11 +29,6 @@ DIFFUSION_ROUNDS, DEGREE_COLUMNS = 10, 2
 
 # Selection fits two hold-outs for each damping, one after another.
 HOLD_OUTS, DAMPINGS, USUAL_DAMPING = 2, (0.5, 0.7, 0.85, 0.92), 0.85
-
-# Multiply-adds per second and thread, of the order that the recorded benchmarks show; seconds of one thread
-# to push one row of damping a, times 1 − a; entries per second in the logarithm.
-SPARSE_RATE, DENSE_RATE = 2e9, 1e10
-PUSH_SECONDS, LOGARITHM_RATE = 5e-5, 1e7
 
 _FLOAT64 = 8
 
@@ -54,10 +51,23 @@ class Factorisation:
     n_iter: int
     block_size: int
     itemsize: int
+    panel_columns: int | None = None
+    spilled: bool = False
 
     @property
     def work_bytes(self) -> int:
-        """What is held at the peak, the answer included."""
+        """What is held in memory at the peak, the answer included unless it is spilled."""
+        if self.spilled:
+            return SPILLED_PANELS * self.panel * self._column_bytes + SPILLED_BUFFERS
+        return self._tall_bytes
+
+    @property
+    def scratch_bytes(self) -> int:
+        """What is held on disk at the peak: everything tall but the panels of a product."""
+        return self._tall_bytes + self.rank * self._column_bytes if self.spilled else 0
+
+    @property
+    def _tall_bytes(self) -> int:
         return max(self._product_bytes, self._orthonormal_bytes, self._answer_bytes)
 
     @property
@@ -79,7 +89,8 @@ class Factorisation:
     def panel(self) -> int:
         """Columns that go through one product together."""
         column = max(self._column_bytes * PANEL_COLUMNS, 1)
-        return min(self.block_size, PANEL_COLUMNS * max(1, PANEL_BYTES // column))
+        usual = PANEL_COLUMNS * max(1, PANEL_BYTES // column)
+        return min(self.block_size, usual, self.panel_columns or usual)
 
     @property
     def _basis_columns(self) -> int:
@@ -111,12 +122,6 @@ class Factorisation:
         small = self._basis_columns // 2 or self.block_size
         held = self._basis_columns or 2 * self.block_size
         return (held + 2 * self.rank) * self._column_bytes + 3 * small**2 * _FLOAT64
-
-    def seconds(self, stored: float) -> float:
-        """Rough time of one thread, if each product reads `stored` entries for every column."""
-        basis = self._basis_columns / 2 + 2 * self.block_size
-        dense = 2.0 * self.num_nodes * self.columns * basis
-        return self.itemsize / 4 * (stored * self.columns / SPARSE_RATE + dense / DENSE_RATE)
 
 
 @dataclass(frozen=True)
@@ -151,13 +156,6 @@ class DiffusionCost:
     def fits(self) -> int:
         """Times that all of this is done: once, and for each setting that is tried."""
         return 1 + self.select * HOLD_OUTS * len(DAMPINGS)
-
-    def seconds(self) -> float:
-        """Rough time of one thread."""
-        tried = HOLD_OUTS * sum(1 / (1 - a) for a in DAMPINGS) if self.select else 0.0
-        steps = tried + 1 / (1 - USUAL_DAMPING)
-        push = PUSH_SECONDS * self.svd.num_nodes * (1 + self.directed) * steps
-        return push + self.fits * (self.log_entries / LOGARITHM_RATE + self.svd.seconds(self.log_entries))
 
     @property
     def _entries(self) -> float:

@@ -6,20 +6,24 @@ diffusion of twice the length between u and v, though only rows were ever comput
 
 from __future__ import annotations
 
+import bisect
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
 
 from fastgrl.checks import Array
+from fastgrl.costs import DEGREE_COLUMNS, DIFFUSION_ROUNDS, DiffusionCost, Factorisation, diffusion_block
 from fastgrl.graph import Graph
 from fastgrl.kernels import CSR, compiled_module, transpose
 from fastgrl.parallel import parallel_map, thread_count
 from fastgrl.progress import Progress, portions
-from fastgrl.push import EPSILON, KEEP, Walker, joined, scratch
+from fastgrl.push import KEEP, Walker, joined, scratch
 
 PMI_FLOOR = 0.01
+FEWEST_KEPT = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,11 +60,13 @@ def diffuse(
     graph: Graph,
     *,
     damping: float = 0.85,
-    epsilon: float = EPSILON,
+    epsilon: float | None = None,
     keep: int = KEEP,
     progress: Progress | None = None,
 ) -> Diffusion:
     """The diffusion rows of all nodes: at most `keep` entries each, accurate to `epsilon` times the degree.
+
+    Unless `epsilon` is given, it follows `keep`.
 
     >>> path = fg.Graph.from_edges([("ann", "bob"), ("bob", "eve")])
     >>> diffuse(path, damping=0.5).left.as_scipy.toarray().round(2)
@@ -77,6 +83,34 @@ def diffuse(
     if graph.directed:
         right = scaled_rows(walker.backward.rows(sources, progress=bars[1]), scale)
     return Diffusion.of(left, right, walker.degrees, walker.backward.degrees)
+
+
+def keep_for(
+    num_nodes: int,
+    limit_bytes: int,
+    *,
+    rank: int = 64,
+    directed: bool = False,
+    bytes_of: Callable[[int], int] | None = None,
+) -> int:
+    """The most entries per row, from 8 to 400, with which a fit stays within `limit_bytes` beside its graph.
+
+    `bytes_of(keep)` says what a fit takes; by formula it is rows of `keep` entries each, their transpose,
+    the logarithm and its factorisation. Whether even 8 are too many is for the caller to see.
+
+    >>> keep_for(10**6, 20 * 10**9), keep_for(10**6, 3 * 10**9), keep_for(10**6, 10**6)
+    (400, 43, 8)
+    """
+
+    def formula(keep: int) -> int:
+        k = rank - DEGREE_COLUMNS if rank >= 2 * DEGREE_COLUMNS else rank
+        svd = Factorisation(num_nodes, k, "krylov", DIFFUSION_ROUNDS, diffusion_block(k), itemsize=4)
+        return DiffusionCost(min(keep, num_nodes), directed, False, svd).work_bytes
+
+    tried = range(FEWEST_KEPT, KEEP + 1)
+    return max(
+        FEWEST_KEPT, FEWEST_KEPT - 1 + bisect.bisect_right(tried, limit_bytes, key=bytes_of or formula)
+    )
 
 
 def scaled_rows(rows: CSR, scale: Array, at_once: int = 1 << 22) -> CSR:

@@ -24,6 +24,7 @@ from fastgrl.link_models import (
 )
 from fastgrl.operators import Operator
 from fastgrl.progress import Progress, portions
+from fastgrl.push import KEEP
 from fastgrl.regrowth import regrown_diffusion, with_new_nodes
 from fastgrl.scorers import Scorer
 from fastgrl.selection import DAMPINGS, Choice, choose, fixed_choice, hold_outs, node_weights
@@ -31,6 +32,8 @@ from fastgrl.spaces import FEATURE_SETS, Space, build_space, space_of
 from fastgrl.stopwatch import Stopwatch
 
 LEAST_WITH_DEGREES = 4
+# Of a quick fit: entries per row, and rounds of its factorisation after the first.
+QUICK_KEEP, QUICK_ROUNDS = 16, 4
 NO_HOLD_OUT = (
     "no edges could be held out to learn from (a tree, a clique or a tiny graph): the score has fixed weights"
 )
@@ -41,7 +44,8 @@ class DiffusionModel(LinkModel):
     """score(u, v) is a fitted combination of features of a diffusion and of its embedding.
 
     `node_weights` are those of the plain dot product cos(u, v) + f_u + g_v that `left` and `right` serve,
-    where f and g are sums of what is known of a node alone; None if they are the bare unit vectors.
+    where f and g are sums of what is known of a node alone; None if they are the bare unit vectors. `keep` is
+    how many entries a row of the diffusion has at most, `rounds` those of the factorisation after the first.
     """
 
     space: Space
@@ -49,6 +53,8 @@ class DiffusionModel(LinkModel):
     damping: float
     node_weights: Array | None
     n_components: int
+    keep: int = KEEP
+    rounds: int = DIFFUSION_ROUNDS
 
     @property
     def singular_values(self) -> Array:
@@ -92,18 +98,20 @@ class DiffusionModel(LinkModel):
 
     @property
     def fit_columns(self) -> int:
-        return 2 * (DIFFUSION_ROUNDS + 1) * diffusion_block(len(self.singular_values))
+        return 2 * (self.rounds + 1) * diffusion_block(len(self.singular_values))
 
     def factorised(self, graph: Graph) -> tuple[Operator, SVD]:
         del graph  # its diffusion says all
         return Matrix(log_matrix(self.space.diffusion)), self.space.svd
 
     def fold_in(self, graph: Graph, out: Any, into: Any) -> tuple[DiffusionModel, Array]:
-        space, trust = with_new_nodes(self.space, graph, out, into, damping=self.damping)
+        space, trust = with_new_nodes(self.space, graph, out, into, damping=self.damping, keep=self.keep)
         return replace(self, space=space), trust
 
     def regrown(self, graph: Graph, changed: Array) -> Regrown:
-        diffusion, rows = regrown_diffusion(self.space.diffusion, graph, changed, damping=self.damping)
+        diffusion, rows = regrown_diffusion(
+            self.space.diffusion, graph, changed, damping=self.damping, keep=self.keep
+        )
 
         def model(svd: SVD) -> DiffusionModel:
             return replace(self, space=space_of(graph, diffusion, svd))
@@ -122,23 +130,49 @@ def fit_diffusion(
     """Choose damping and features on held-out edges, or only fit the scorer there; refit on all edges."""
     with_degrees = settings.n_components >= LEAST_WITH_DEGREES
     rank = settings.n_components - 2 * with_degrees
+    keep = settings.keep or (QUICK_KEEP if settings.quick else KEEP)
+    rounds = QUICK_ROUNDS if settings.quick else DIFFUSION_ROUNDS
     watch = Stopwatch()
     dampings = DAMPINGS if settings.select else (settings.damping,)
-    held = hold_outs(graph, settings, known, sides, count=2 if settings.select else 1)
+    count = 2 if settings.select else 1
+    held = [] if settings.quick else hold_outs(graph, settings, known, sides, count=count)
     choosing, fitting = portions(progress, [len(dampings) * len(held) or 1e-9, 1])
     choice: Choice | None = None
     if held:
         sets = tuple(FEATURE_SETS) if settings.select else ("F4",)
         choice = choose(
-            held, rank=rank, dampings=dampings, feature_sets=sets, seed=settings.seed, progress=choosing
+            held,
+            rank=rank,
+            dampings=dampings,
+            feature_sets=sets,
+            keep=keep,
+            seed=settings.seed,
+            progress=choosing,
         )
     watch.stop("select")
     damping = settings.damping if choice is None else choice.damping
-    space = build_space(graph, rank=rank, damping=damping, seed=settings.seed, progress=fitting)
-    notices = () if choice else (NO_HOLD_OUT,)
+    space = build_space(
+        graph,
+        rank=rank,
+        damping=damping,
+        keep=keep,
+        rounds=rounds,
+        seed=settings.seed,
+        progress=fitting,
+    )
+    notices = [] if choice or settings.quick else [NO_HOLD_OUT]
+    notices += [] if settings.keep is None or keep >= KEEP else [_fewer_kept(keep)]
     choice = choice or fixed_choice(graph, space, damping=damping)
     terms = node_weights(choice.dot_scorer) if with_degrees else None
-    model = DiffusionModel(space, choice.scorer, damping, terms, settings.n_components)
+    model = DiffusionModel(space, choice.scorer, damping, terms, settings.n_components, keep, rounds)
     watch.stop("fit")
     chosen = {"damping": damping, "features": model.feature_set, "rank": rank}
-    return Fit(model, chosen, choice.validation, watch.seconds, notices)
+    chosen |= {} if keep == KEEP else {"keep": keep}
+    return Fit(model, chosen, choice.validation, watch.seconds, tuple(notices))
+
+
+def _fewer_kept(keep: int) -> str:
+    return (
+        f"{keep} entries were kept in each row of the diffusion instead of {KEEP}, because of max_memory: "
+        "a little accuracy for less memory and time"
+    )

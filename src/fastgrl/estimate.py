@@ -23,8 +23,11 @@ from fastgrl.costs import (
     diffusion_block,
 )
 from fastgrl.errors import ArgumentError, UnavailableError
+from fastgrl.link_times import link_work
 from fastgrl.node_costs import NodeEstimate, usual_rank
 from fastgrl.node_costs import estimate_nodes as estimate_nodes
+from fastgrl.rates import Rates, Work
+from fastgrl.spilling import RANGE_BYTES, is_mapped
 
 METHODS = ("krylov", "subspace")
 DEFAULT_RANK, DEFAULT_WINDOW = 64, 5
@@ -32,7 +35,9 @@ DEFAULT_RANK, DEFAULT_WINDOW = 64, 5
 # Columns that a design has unless told, and what it factorises.
 DEFAULT_RANKS = {"log-diffusion": 64, "walk": 32, "degree-walk": 32, "as-released": 32, "shrunken": 512}
 _MATRICES = {"log-diffusion": "the logarithm of a diffusion", "shrunken": "the adjacency matrix"}
-_RELEASED_ROUNDS = 20
+_RELEASED_ROUNDS, _SHRUNKEN_ROUNDS = 20, 12
+# Windows that the selection of a walk tries.
+WINDOWS = (1, 2, 3, 5, 10, 20)
 _FLOAT64 = 8
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -45,7 +50,7 @@ class Estimate:
     """What fitting a design to a graph costs; every figure follows from the fields.
 
     `row_length` and `select` matter to log-diffusion only, `window` to walks. Equal singular values can add
-    rounds, and with them time, beyond what is said here.
+    rounds, and with them time and memory, beyond what is said here.
     """
 
     num_nodes: int
@@ -61,13 +66,31 @@ class Estimate:
     design: str = "walk"
     row_length: float = 0.0
     select: bool = False
+    mapped: bool = False
+    panel_columns: int | None = None
+    spilled: bool = False
+    keep: int = LONGEST_ROW
+    windows: tuple[int, ...] = ()
 
     @property
     def graph_bytes(self) -> int:
-        """Row pointers, columns and weights (twice for a directed graph: its transpose), ids and degrees."""
-        stored = self.num_stored * (4 + _FLOAT64 * self.weighted)
-        pattern = _FLOAT64 * (self.num_nodes + 1) + stored
-        return pattern * (1 + self.directed) + 2 * _FLOAT64 * self.num_nodes
+        """Row pointers, columns and weights (twice for a directed graph: its transpose), ids and degrees.
+
+        A walk over weights has them once more, divided by degrees. Of a graph on disk a range of rows at a
+        time is in memory.
+        """
+        scaled = self.num_stored * self.itemsize * self._weighted_walk
+        if self.mapped:
+            stored = min(4 * self.num_stored + scaled, RANGE_BYTES)
+        else:
+            stored = self.num_stored * (4 + _FLOAT64 * self.weighted) * (1 + self.directed)
+            stored += min(scaled, RANGE_BYTES) if self.spilled else scaled
+        pointers = _FLOAT64 * (self.num_nodes + 1) * (1 + self.directed)
+        return pointers + stored + 2 * _FLOAT64 * self.num_nodes
+
+    @property
+    def _weighted_walk(self) -> bool:
+        return self.weighted and self.design not in _MATRICES
 
     @property
     def work_bytes(self) -> int:
@@ -78,6 +101,11 @@ class Estimate:
     def peak_bytes(self) -> int:
         """The graph and the work together."""
         return self.graph_bytes + self.work_bytes
+
+    @property
+    def scratch_bytes(self) -> int:
+        """What is held on disk meanwhile."""
+        return self._svd.scratch_bytes
 
     @property
     def fits(self) -> int:
@@ -119,7 +147,16 @@ class Estimate:
     @functools.cached_property
     def _svd(self) -> Factorisation:
         k = _factorised(self.rank, self.design)
-        return Factorisation(self.num_nodes, k, self.method, self.n_iter, self.block_size, self.itemsize)
+        return Factorisation(
+            num_nodes=self.num_nodes,
+            rank=k,
+            method=self.method,
+            n_iter=self.n_iter,
+            block_size=self.block_size,
+            itemsize=self.itemsize,
+            panel_columns=self.panel_columns,
+            spilled=self.spilled,
+        )
 
     @functools.cached_property
     def _diffusion(self) -> DiffusionCost | None:
@@ -127,17 +164,27 @@ class Estimate:
             return None
         return DiffusionCost(self.row_length, self.directed, self.select, self._svd)
 
-    def seconds(self, threads: int) -> float:
-        """Rough time on so many threads; expect it to be off by a factor of two or three."""
-        if self._diffusion is not None:
-            return self._diffusion.seconds() / threads
-        return self._svd.seconds(self.num_stored * self._steps) / threads
+    @property
+    def factorisation(self) -> Factorisation:
+        """The functional SVD that the fit ends with."""
+        return self._svd
 
-    def as_dict(self, *, threads: int) -> dict[str, Any]:
+    def work(self, rates: Rates | None = None) -> tuple[Work, ...]:
+        """What the fit does, step by step; `rates` know how long pushed rows get."""
+        return link_work(self, {} if rates is None else rates.row_lengths)
+
+    def seconds(self, threads: int, rates: Rates | None = None) -> float:
+        """Time on so many threads, without reading the file.
+
+        With the rates of `calibrate` expect it to be right within a factor of two, else within about three.
+        """
+        return (rates or Rates()).seconds(self.work(rates), threads=threads)
+
+    def as_dict(self, *, threads: int, rates: Rates | None = None) -> dict[str, Any]:
         """The fields and the figures, for programs."""
         figures = ("graph_bytes", "work_bytes", "peak_bytes", "fits", "passes", "product_columns")
         computed = {name: getattr(self, name) for name in figures}
-        return dataclasses.asdict(self) | computed | {"seconds": round(self.seconds(threads), 3)}
+        return dataclasses.asdict(self) | computed | {"seconds": round(self.seconds(threads, rates), 3)}
 
 
 def estimate(
@@ -155,12 +202,15 @@ def estimate(
     directed: bool = False,
     row_length: float | None = None,
     select: bool = False,
+    mapped: bool = False,
+    negative: float | None = None,
 ) -> Estimate:
     """Cost of fitting a design to a graph with `num_stored` stored entries.
 
     An undirected edge is stored twice, a self loop once. What is None is the design's own. `row_length` is
     the mean number of entries that forward push keeps of a row, over both directions of a directed graph (at
-    most 400, the default); `select` adds the fits that choose the settings of a log-diffusion.
+    most 400, the default); `select` adds the fits that choose the settings of a log-diffusion. The entries of
+    a `mapped` graph stay on disk.
 
     >>> from fastgrl.estimate import estimate
     >>> cost = estimate(100_000, 10_000_000, rank=32)
@@ -191,6 +241,8 @@ def estimate(
         design=design,
         row_length=_row_length(design, row_length, n),
         select=select,
+        mapped=mapped,
+        windows=_windows(design, window, negative) if select else (),
     )
 
 
@@ -203,6 +255,7 @@ def estimate_links(
     row_length: float | None = None,
     select: bool = True,
     dtype: Any = np.float32,
+    negative: float | None = None,
 ) -> Estimate:
     """Cost of `LinkPredictor(design=…).fit(graph)`: `estimate` with the figures of a `Graph`.
 
@@ -221,7 +274,16 @@ def estimate_links(
         directed=graph.directed,
         row_length=row_length,
         select=select,
+        mapped=is_mapped(graph.indices),
+        negative=negative,
     )
+
+
+def _windows(design: str, window: int | None, negative: float | None) -> tuple[int, ...]:
+    """What the selection of a walk tries: nothing if window and λ are given."""
+    if design not in ("walk", "degree-walk") or None not in (window, negative):
+        return ()
+    return WINDOWS if window is None else (window,)
 
 
 def _rank(design: str, rank: int | None, num_nodes: int) -> int:
@@ -242,12 +304,15 @@ def _factorised(rank: int, design: str) -> int:
 
 
 def _rounds(design: str, method: str) -> int:
-    return {"log-diffusion": DIFFUSION_ROUNDS, "as-released": _RELEASED_ROUNDS}.get(design, ROUNDS[method])
+    own = {"log-diffusion": DIFFUSION_ROUNDS, "as-released": _RELEASED_ROUNDS, "shrunken": _SHRUNKEN_ROUNDS}
+    return own.get(design, ROUNDS[method])
 
 
 def _usual_block(rank: int, method: str, rounds: int, design: str) -> int:
     if design == "log-diffusion":
         return diffusion_block(rank)
+    if design == "shrunken":
+        return max(8, -(-rank // 4))
     return max(8, -(-rank // min(2, rounds + 1))) if method == "krylov" else 2 * rank
 
 
@@ -327,7 +392,7 @@ def _replaced(cost: Estimate | NodeEstimate, **changes: Any) -> Estimate | NodeE
     """The same call with other arguments and their usual block."""
     if isinstance(cost, NodeEstimate):
         return cost.replaced(**changes)
-    same = ("design", "rank", "window", "weighted", "directed", "select")
+    same = ("design", "rank", "window", "weighted", "directed", "select", "mapped")
     arguments = {name: getattr(cost, name) for name in same} | changes
     if arguments["design"] == cost.design:
         arguments |= {"method": cost.method, "n_iter": cost.n_iter, "row_length": cost.row_length or None}

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from fastgrl.checks import Array
+from fastgrl.filter_panels import Looped, smooth_columns
 from fastgrl.graph import Graph
-from fastgrl.leaves import Function, Matrix
+from fastgrl.kernels import CSR, csr_from_scipy
+from fastgrl.leaves import Function
 from fastgrl.operators import Operator, as_operator
+from fastgrl.spilling import release, row_ranges
 
 STEPS = 25
 
@@ -25,42 +27,71 @@ def undirected(graph: Graph) -> Any:
     return A
 
 
-def renormalised_matrix(A: Any, *, dtype: Any = np.float32) -> Operator:
-    """Â = (D+I)^-½ (A+I) (D+I)^-½ with stored values: one pass per product.
+def flows(graph: Graph) -> CSR:
+    """`undirected(graph)` as the kernels read it: the graph's own pattern wherever that will do."""
+    if graph.directed:
+        return csr_from_scipy(undirected(graph)).known_symmetric()
+    if graph.weights is None:
+        return graph.csr
+    total = float(np.abs(graph.weights).sum())
+    mean = total / len(graph.weights) if total > 0 else 1.0
+    values = graph.weights / mean
+    return CSR(graph.indptr, graph.indices, values, graph.csr.shape, values.dtype).known_symmetric()
+
+
+def renormalised_matrix(A: Any, *, dtype: Any = np.float32) -> Looped:
+    """Â = (D+I)^-½ (A+I) (D+I)^-½ of a symmetric A, a SciPy matrix or a `CSR`: one pass per product.
 
     >>> renormalised_matrix(scipy.sparse.csr_array([[0.0, 1.0], [1.0, 0.0]])) @ np.eye(2, dtype="float32")
     array([[0.5, 0.5], [0.5, 0.5]], dtype=float32)
     """
-    looped, degrees = _with_loops(A)
-    scale = degrees**-0.5
-    rows = np.repeat(scale, np.diff(looped.indptr))
-    looped.data = (looped.data * rows * scale[looped.indices]).astype(dtype)
-    return Matrix(looped, name="Â")
+    csr = A if isinstance(A, CSR) else csr_from_scipy(A)
+    scale = looped_degrees(csr) ** -0.5
+    return Looped(typed(csr, dtype), scale, scale, np.dtype(dtype), "Â")
 
 
-def averaging_matrix(A: Any) -> Operator:
-    """D̃⁻¹(A+I): the mean over a node and its neighbours.
+def averaging_matrix(A: Any, *, dtype: Any = np.float32) -> Looped:
+    """D̃⁻¹(A+I) of a symmetric A: the mean over a node and its neighbours.
 
     >>> averaging_matrix(scipy.sparse.csr_array([[0.0, 1.0], [1.0, 0.0]])) @ np.eye(2, dtype="float32")
     array([[0.5, 0.5], [0.5, 0.5]], dtype=float32)
     """
-    looped, degrees = _with_loops(A)
-    looped.data = (looped.data / np.repeat(degrees, np.diff(looped.indptr))).astype(np.float32)
-    return Matrix(looped, name="T̃")
+    csr = A if isinstance(A, CSR) else csr_from_scipy(A)
+    return Looped(typed(csr, dtype), 1.0 / looped_degrees(csr), None, np.dtype(dtype), "T̃")
 
 
-def _with_loops(A: Any) -> tuple[Any, Array]:
-    looped: Any = sp.csr_array(A + sp.eye_array(A.shape[0], format="csr"))
-    looped.sort_indices()
-    return looped, np.asarray(looped.sum(axis=1)).ravel()
+def looped_degrees(A: CSR) -> Array:
+    """The row sums of A + I."""
+    if A.values is None:
+        return np.asarray(1.0 + np.diff(A.indptr))
+    sums = np.empty(A.shape[0])
+    for begin, end in row_ranges(A.indptr, A.values.itemsize):
+        stored = slice(int(A.indptr[begin]), int(A.indptr[end]))
+        rows = np.repeat(np.arange(end - begin), np.diff(A.indptr[begin : end + 1]))
+        sums[begin:end] = np.bincount(rows, A.values[stored], end - begin)
+        release(A.values, stored.start, stored.stop)
+    return np.asarray(1.0 + sums)
 
 
-def smoothed(S: Operator, B: Array, *, restart: float, steps: int = STEPS) -> Array:
+def typed(A: CSR, dtype: Any) -> CSR:
+    """A with values of that type, so that no product converts them."""
+    if A.values is None or A.values.dtype == dtype:
+        return A
+    return CSR(A.indptr, A.indices, A.values.astype(dtype), A.shape, np.dtype(dtype)).known_symmetric()
+
+
+def smoothed(S: Operator, B: Array, *, restart: float, steps: int = STEPS, overwrite: bool = False) -> Array:
     """g_a(S)B: H ← B, then `steps` times H ← (1−a) S H + aB, where a is `restart`.
+
+    With `overwrite` the result may take the memory of B.
 
     >>> smoothed(fg.Identity(2), np.eye(2), restart=0.5, steps=3)
     array([[1., 0.], [0., 1.]])
     """
+    if isinstance(S, Looped):
+        kind = np.result_type(S.dtype, B.dtype)
+        out = B if overwrite and B.dtype == kind and B.flags.c_contiguous else np.empty(B.shape, kind)
+        return smooth_columns(S, B, restart=restart, steps=steps, out=out)
     kept = restart * B
     H = B
     for _ in range(steps):

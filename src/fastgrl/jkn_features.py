@@ -86,10 +86,16 @@ def structure_factors(
     return Factors(M, svd, svd.U * np.sqrt(svd.s), svd.Vt.T * np.sqrt(svd.s))
 
 
-def structure_of(svd: SVD) -> Array:
-    """[L, R] = [U s^½, V s^½], n×2r, in float64."""
-    U, s, Vt = (np.asarray(part, np.float64) for part in svd)
-    return np.asarray(np.concatenate([U, Vt.T], axis=1) * np.sqrt(np.concatenate([s, s])))
+def structure_of(svd: SVD, dtype: Any = np.float64) -> Array:
+    """[L, R] = [U s^½, V s^½], n×2r, computed in float64."""
+    U, s, Vt = svd
+    root, r = np.sqrt(np.asarray(s, np.float64)), len(s)
+    out = np.empty((len(U), 2 * r), dtype)
+    for begin in range(0, len(U), 4096):
+        rows = slice(begin, begin + 4096)
+        out[rows, :r] = np.asarray(U[rows], np.float64) * root
+        out[rows, r:] = np.asarray(Vt[:, rows].T, np.float64) * root
+    return out
 
 
 def fold_structure(

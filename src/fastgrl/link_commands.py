@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from fastgrl.checks import Array
     from fastgrl.graph import Graph
     from fastgrl.link_prediction import LinkPredictor
+    from fastgrl.link_runs import LinkRun, Parameters
 
 _TABLES = ".csv .tsv .parquet .npz, or - for stdout."
 
@@ -73,11 +74,17 @@ def embed(
     refuse_mixed_output(out, printing)
     files = check_embedding(out, force=force, inputs=(edges, reading.nodes))
     found = read_edges(edges, reading, printing)
-    model = _fitted(found.graph, edges, fit, reading, printing, select=select)
-    vectors = model.left_ if side == "left" else model.right_
+    asked = _parameters(fit, select=select, threads=reading.threads)
+    run = _fitted(found.graph, edges, asked, printing, out=out)
+    vectors = run.left if side == "left" else run.right
     # Checked before the work; a file that has come since is no reason to lose it.
-    write_embedding(out, vectors, node_ids=found.graph.node_ids, force=True)
-    value = {"file": edges, "files": files, "side": side, **link_reports.fitted(model, found.graph)}
+    write_embedding(out, vectors, node_ids=found.graph.ids, force=True)
+    value = {
+        "file": edges,
+        "files": files,
+        "side": side,
+        **link_reports.fitted(run.fit, found.graph, fit.seed),
+    }
     # What a fit says of itself is about scores, which nobody sees here.
     terminal.print_notes(found.notices, quiet=printing.quiet)
     if out != STDOUT:
@@ -98,15 +105,20 @@ def link(
     force: Force = False,
 ) -> None:
     """Fit a link predictor and save it as a folder, with how good it is."""
+    from fastgrl.link_runs import calm_threads
+    from fastgrl.link_storage import Parts, save_parts
+    from fastgrl.link_updates import certify
+
     check_model(out, force=force)
     found = read_edges(edges, reading, printing)
     table = TableOptions(encoding=reading.encoding, threads=reading.threads)
     held = None if validation is None else known_pairs(validation, found.graph, table, printing)
-    model = _fitted(found.graph, edges, fit, reading, printing, select=select, validation=held)
-    with bar("measuring how good it is", printing):
-        measured = model.certificate_
-    model.save(out, force=force)
-    value = {"file": edges, "model": out, **link_reports.fitted(model, found.graph)}
+    asked = _parameters(fit, select=select, threads=reading.threads)
+    run = _fitted(found.graph, edges, asked, printing, out=out, validation=held)
+    with bar("measuring how good it is", printing), calm_threads(reading.threads), run.planned():
+        measured = certify(run.graph, run.fit)
+    save_parts(Parts(dataclasses.asdict(asked), run.graph, run.position, run.fit, measured), out, force=force)
+    value = {"file": edges, "model": out, **link_reports.fitted(run.fit, found.graph, fit.seed)}
     value["certificate"] = link_reports.certificate_figures(measured)
     _say(value, found.notices, printing)
     terminal.show(value, link_reports.model(value, found.graph, measured), as_json=printing.json)
@@ -122,8 +134,8 @@ def score(
     force: Force = False,
 ) -> None:
     """Score given pairs, in their order: larger is likelier."""
-    from fastgrl.evaluation import plain
     from fastgrl.parallel import use_threads
+    from fastgrl.summaries import plain
 
     refuse_mixed_output(out, printing)
     check_table(out, force=force, inputs=(pairs,))
@@ -206,9 +218,9 @@ def update(
     force: Force = False,
 ) -> None:
     """Take new edges and nodes into a model without a refit, with how far the answer can be off."""
-    from fastgrl.evaluation import plain
     from fastgrl.io.pairs import retyped
     from fastgrl.parallel import use_threads
+    from fastgrl.summaries import plain
 
     if out is not None:
         check_model(out, force=force)
@@ -249,14 +261,16 @@ def evaluate_links(
 ) -> None:
     """Fit on one part of a graph and test on the other; a dataset's own split unless told otherwise."""
     from fastgrl.evaluation import evaluate_links as evaluate
+    from fastgrl.link_prediction import LinkPredictor
     from fastgrl.parallel import use_threads
 
     graph, notices = dataset_or_graph(source, reading, printing)
-    _refuse_rank(fit, getattr(graph, "graph", graph))
+    _refuse_rank(fit.rank, getattr(graph, "graph", graph))
+    asked = dataclasses.asdict(_parameters(fit, select=select))
     with use_threads(reading.threads), bar(f"evaluating {source}", printing) as progress:
         found = evaluate(
             graph,
-            _predictor(fit, select=select),
+            LinkPredictor(**asked),
             seed=fit.seed,
             repeat=repeat,
             random_split=random_split,
@@ -273,10 +287,10 @@ def _say(value: Any, notices: tuple[str, ...], printing: PrintingOptions) -> Non
     terminal.print_notes([*notices, *value["notices"]], quiet=printing.quiet)
 
 
-def _predictor(fit: FitOptions, *, select: bool) -> LinkPredictor:
-    from fastgrl.link_prediction import LinkPredictor
+def _parameters(fit: FitOptions, *, select: bool, threads: int | None = None) -> Parameters:
+    from fastgrl.link_runs import Parameters
 
-    return LinkPredictor(
+    return Parameters(
         design=fit.design,
         n_components=fit.rank,
         select=select,
@@ -284,6 +298,7 @@ def _predictor(fit: FitOptions, *, select: bool) -> LinkPredictor:
         negative=fit.negative,
         bipartite=fit.bipartite,
         random_state=fit.seed,
+        n_jobs=threads,
         max_memory=fit.max_memory,
     )
 
@@ -291,25 +306,26 @@ def _predictor(fit: FitOptions, *, select: bool) -> LinkPredictor:
 def _fitted(
     graph: Graph,
     edges: str,
-    fit: FitOptions,
-    reading: ReadingOptions,
+    asked: Parameters,
     printing: PrintingOptions,
     *,
-    select: bool,
+    out: str,
     validation: Array | None = None,
-) -> LinkPredictor:
-    from fastgrl.parallel import use_threads
+) -> LinkRun:
+    # Not by a LinkPredictor: without scikit-learn a command starts in half the time.
+    from fastgrl.link_runs import fit_graph
+    from fastgrl.spilling import scratch_folder
 
-    _refuse_rank(fit, graph)
-    with use_threads(reading.threads), bar(f"fitting {edges}", printing) as progress:
-        model = _predictor(fit, select=select)
-        return model.fit(graph, validation=validation, progress=progress)
+    _refuse_rank(asked.n_components, graph)
+    with bar(f"fitting {edges}", printing) as progress:
+        place = scratch_folder(out, edges)
+        return fit_graph(graph, asked, validation=validation, progress=progress, scratch=place)
 
 
-def _refuse_rank(fit: FitOptions, graph: Graph) -> None:
-    if fit.rank is not None and fit.rank > graph.num_nodes:
+def _refuse_rank(rank: int | None, graph: Graph) -> None:
+    if rank is not None and rank > graph.num_nodes:
         n = graph.num_nodes
-        raise ArgumentError(f"rank {fit.rank} is above the number of nodes, {n}; ask for at most {n}")
+        raise ArgumentError(f"rank {rank} is above the number of nodes, {n}; ask for at most {n}")
 
 
 def _loaded(folder: str) -> LinkPredictor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from fastgrl.bipartite import two_sides
+from fastgrl.bipartite import has_odd_cycle_at_hub, two_sides
 from fastgrl.checks import Array
 from fastgrl.diffusion_links import fit_diffusion
 from fastgrl.graph import Graph
@@ -44,4 +44,7 @@ def fit_links(
 
 
 def _looks_two_sided(graph: Graph) -> bool:
-    return not graph.directed and graph.num_edges >= graph.num_nodes and two_sides(graph) is not None
+    if graph.directed or graph.num_edges < graph.num_nodes or has_odd_cycle_at_hub(graph):
+        return False
+    # Of a graph on disk the division would take more memory than the fit: a hint is not worth that.
+    return not graph.mapped and two_sides(graph) is not None

@@ -12,8 +12,10 @@ import numpy as np
 from fastgrl.checks import Array
 from fastgrl.fsvd import SVD
 from fastgrl.graph import Graph
+from fastgrl.linalg import map_chunks
 from fastgrl.metrics import average_precision, roc_auc
 from fastgrl.operators import Operator
+from fastgrl.spilling import release, scratch_array
 
 _PAIRS_AT_ONCE = 1 << 14
 BlockScorer = Callable[[Array, slice], Array]
@@ -21,6 +23,8 @@ BlockScorer = Callable[[Array, slice], Array]
 
 class LinkModel(ABC):
     """Scores pairs of node numbers. Frozen: what is learnt later makes another model."""
+
+    n_components: int
 
     @property
     @abstractmethod
@@ -114,6 +118,8 @@ class Settings:
     damping: float = 0.85
     bipartite: bool = False
     seed: int = 0
+    keep: int | None = None  # entries of a row of a diffusion; None for the usual number
+    quick: bool = False  # a diffusion for its vectors: few entries and rounds, nothing held out
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,6 +169,26 @@ def padded(vectors: Array, columns: int) -> Array:
     """With columns of zeros up to `columns`: beyond the number of nodes every singular value is zero."""
     missing = columns - vectors.shape[1]
     return np.pad(vectors, ((0, 0), (0, missing))) if missing > 0 else np.ascontiguousarray(vectors)
+
+
+def scaled_columns(vectors: Array, scale: Array, columns: int) -> Array:
+    """`vectors diag(scale)` with columns of zeros up to `columns`, made in parts and on disk if that is told.
+
+    >>> scaled_columns(np.ones((2, 2)), np.array([2.0, 3.0]), 3)
+    array([[2., 3., 0.],
+           [2., 3., 0.]])
+    """
+    n, k = vectors.shape
+    result = scratch_array((n, max(columns, k)), np.result_type(vectors, scale))
+
+    def rows(begin: int, end: int) -> None:
+        np.multiply(vectors[begin:end], scale, out=result[begin:end, :k])
+        result[begin:end, k:] = 0
+        release(vectors, begin, end)
+        release(result, begin, end)
+
+    map_chunks(rows, n, result.size)
+    return result
 
 
 def figures(scores: Array, num_links: int) -> dict[str, Any]:

@@ -6,11 +6,8 @@ Reference: Abu-El-Haija, Crespi, Ver Steeg, Galstyan, *Fast Graph Learning with 
 
 from __future__ import annotations
 
-import difflib
 import functools
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -21,20 +18,19 @@ from fastgrl import link_updates
 from fastgrl.bipartite import checked_sides, sample_across
 from fastgrl.certificates import Certificate
 from fastgrl.checks import Array, integer, shown
-from fastgrl.errors import ArgumentError, InputError
-from fastgrl.estimate import DEFAULT_RANKS, Estimate, check_memory, estimate_links
+from fastgrl.errors import InputError
+from fastgrl.estimate import Estimate
 from fastgrl.graph import Graph
-from fastgrl.inputs import as_graph, ids_of, seed_of, threads_of
-from fastgrl.link_fits import DESIGNS, fit_links
-from fastgrl.link_inputs import codes_of, known_pairs
-from fastgrl.link_models import Fit, Settings, figures
+from fastgrl.inputs import as_graph, ids_of, seed_of
+from fastgrl.link_inputs import codes_of
+from fastgrl.link_models import figures
 from fastgrl.link_ranking import recommend_links
+from fastgrl.link_runs import LinkRun, Parameters, calm_threads, cost_of, fit_graph, plan_of
 from fastgrl.link_storage import Parts, parts_of, save_parts
 from fastgrl.link_updates import NewNodes
-from fastgrl.ordering import canonical_order, reordered
-from fastgrl.parallel import single_threaded_blas, use_threads
+from fastgrl.memory_plans import MemoryPlan
+from fastgrl.ordering import reordered
 from fastgrl.progress import Progress
-from fastgrl.push import mean_row_length
 from fastgrl.ranking import Recommendations
 from fastgrl.splits import split_edges
 from fastgrl.storage import Stored
@@ -57,7 +53,9 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
     bipartite: the graph has two sides, and links run between them only.
     random_state: an integer, for the same bits every time; a NumPy generator, or None for fresh randomness.
     n_jobs: threads (None: all there are); the result does not depend on it.
-    max_memory: refuse a fit that would need more bytes than this.
+    max_memory: bytes that the whole process may hold. A fit that would need more computes in narrower panels
+        or keeps tall arrays on disk (the same bits); log-diffusion then keeps fewer entries of each row (and
+        says so); what cannot be done is refused before any work.
 
     >>> graph = fg.load_dataset("digits").graph
     >>> links = fg.LinkPredictor(select=False, n_components=16).fit(graph)
@@ -101,103 +99,53 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
         a tuple (links, others); settings are then chosen on them.
         """
         del y
-        graph = as_graph(graph)
-        settings = self._settings(graph)
-        order = canonical_order(graph.node_ids)
-        position = None if order is None else np.argsort(order)
-        known_order = graph if order is None else reordered(graph, order)
-        known = None if validation is None else known_pairs(known_order, validation)
-        # Found in the caller's order: with edges written "user, item", users are side 0.
-        sides = checked_sides(graph) if settings.bipartite else None
-        sides = sides if sides is None or order is None else sides[order]
-        with self._threads():
-            fit = fit_links(known_order, settings, known=known, sides=sides, progress=progress)
-        self._keep(known_order, position, fit)
+        self._keep(fit_graph(graph, self._parameters(), validation=validation, progress=progress))
         return self
 
-    def _keep(self, graph: Graph, position: Array | None, fit: Fit) -> None:
+    def _parameters(self) -> Parameters:
+        return Parameters(**self.get_params())
+
+    def _keep(self, run: LinkRun) -> None:
         for name in ("graph_", "certificate_", "left_", "right_", "update_"):
             self.__dict__.pop(name, None)
-        self._graph, self._position, self._fit = graph, position, fit
+        self._run, fit = run, run.fit
         self.chosen_ = dict(fit.chosen)
         self.validation_, self.seconds_ = dict(fit.validation), dict(fit.seconds)
         self.notices_, self.near_best_ = list(fit.notices), list(fit.near_best)
-        self.n_features_in_ = graph.num_nodes
-
-    def _settings(self, graph: Graph) -> Settings:
-        if self.design not in DESIGNS:
-            near = difflib.get_close_matches(str(self.design), DESIGNS, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ArgumentError(f"design must be one of {', '.join(DESIGNS)}, got {shown(self.design)}{hint}")
-        if graph.num_nodes < 2:
-            raise ArgumentError(f"{graph!r} has no two nodes to predict a link between")
-        if graph.num_edges == 0:
-            raise ArgumentError(f"{graph!r} has no edges to learn from")
-        self._check_numbers()
-        rank = DEFAULT_RANKS[self.design] if self.n_components is None else self.n_components
-        rank = integer("n_components", rank, least=1, most=max(_MOST_COMPONENTS, graph.num_nodes))
-        if self.max_memory is not None:
-            check_memory(self.cost(graph), integer("max_memory", self.max_memory, least=1))
-        window = None if self.window is None else integer("window", self.window, least=1)
-        return Settings(
-            design=self.design,
-            n_components=rank,
-            select=bool(self.select),
-            window=window,
-            negative=self.negative,
-            damping=self.damping,
-            bipartite=bool(self.bipartite),
-            seed=seed_of(self.random_state),
-        )
-
-    def _check_numbers(self) -> None:
-        if not isinstance(self.select, bool | np.bool_):
-            raise ArgumentError(f"select must be True or False, got {shown(self.select)}")
-        if not isinstance(self.damping, int | float | np.floating) or not 0 < self.damping < 1:
-            raise ArgumentError(f"damping must be between 0 and 1, got {shown(self.damping)}")
-        real = isinstance(self.negative, int | float | np.number | None)
-        if not real or (self.negative is not None and not 0 <= self.negative < np.inf):
-            raise ArgumentError(f"negative must be a finite number of at least 0, got {shown(self.negative)}")
-        threads_of(self.n_jobs)
+        self.n_features_in_ = run.graph.num_nodes
 
     def cost(self, graph: Graph) -> Estimate:
         """What `fit` would cost; for log-diffusion a sample of rows is pushed to see how long they get."""
-        rank = None
-        if self.n_components is not None:
-            rank = min(integer("n_components", self.n_components, least=1), graph.num_nodes)
-        length = mean_row_length(graph, damping=self.damping) if self.design == "log-diffusion" else None
-        return estimate_links(
-            graph, design=self.design, rank=rank, window=self.window, select=self.select, row_length=length
-        )
+        return cost_of(self._parameters(), graph)
 
-    @contextmanager
-    def _threads(self) -> Iterator[None]:
-        with use_threads(threads_of(self.n_jobs)), single_threaded_blas():
-            yield
+    def plan(self, graph: Graph) -> MemoryPlan:
+        """How `fit` would stay within `max_memory`; refused if there is no way."""
+        return plan_of(self._parameters(), graph)
 
     @property
     def node_ids_(self) -> Array:
         """The ids of the rows of `embedding_`, in the order of the graph that was fitted."""
         check_is_fitted(self)
-        return self._in_given_order(self._graph.node_ids)
+        return self._run.in_given_order(self._run.graph.node_ids)
 
     @functools.cached_property
     def graph_(self) -> Graph:
         """The graph that was fitted, with the edges of later updates."""
         check_is_fitted(self)
-        return self._graph if self._position is None else reordered(self._graph, self._position)
+        run = self._run
+        return run.graph if run.position is None else reordered(run.graph, run.position)
 
     @functools.cached_property
     def left_(self) -> Array:
         """One vector per node, n×n_components: `left_[u] · right_[v]` is a score of the link u → v."""
         check_is_fitted(self)
-        return self._in_given_order(self._fit.model.left)
+        return self._run.left
 
     @functools.cached_property
     def right_(self) -> Array:
         """The vectors of the second node of a pair."""
         check_is_fitted(self)
-        return self._in_given_order(self._fit.model.right)
+        return self._run.right
 
     @property
     def embedding_(self) -> Array:
@@ -208,26 +156,23 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
     def singular_values_(self) -> Array:
         """Of the matrix that was factorised, largest first."""
         check_is_fitted(self)
-        return self._fit.model.singular_values
+        return self._run.fit.model.singular_values
 
     @functools.cached_property
     def certificate_(self) -> Certificate:
         """How good the factorisation is, measured when it is first asked for."""
         check_is_fitted(self)
-        with self._threads():
-            return link_updates.certify(self._graph, self._fit)
-
-    def _in_given_order(self, rows: Array) -> Array:
-        return rows if self._position is None else rows[self._position]
+        with calm_threads(self.n_jobs), self._run.planned():
+            return link_updates.certify(self._run.graph, self._run.fit)
 
     def __sklearn_is_fitted__(self) -> bool:
-        return "_fit" in self.__dict__
+        return "_run" in self.__dict__
 
     def score_pairs(self, pairs: Any) -> Array:
         """A score for every pair of ids; larger means likelier. log-diffusion gives log-odds."""
         check_is_fitted(self)
-        with self._threads():
-            return np.asarray(self._fit.model.score(codes_of(self._graph, pairs)), np.float64)
+        with calm_threads(self.n_jobs):
+            return np.asarray(self._run.fit.model.score(codes_of(self._run.graph, pairs)), np.float64)
 
     def recommend(
         self,
@@ -246,15 +191,15 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         queries = self.node_ids_ if nodes is None else ids_of(nodes, "nodes")
-        among = None if candidates is None else self._graph.index_of(ids_of(candidates, "candidates"))
-        with self._threads():
+        among = None if candidates is None else self._run.graph.index_of(ids_of(candidates, "candidates"))
+        with calm_threads(self.n_jobs):
             return recommend_links(
-                self._fit.model,
-                self._graph,
-                self._graph.index_of(queries),
+                self._run.fit.model,
+                self._run.graph,
+                self._run.graph.index_of(queries),
                 k=k,
                 candidates=among,
-                sides=self._fit.sides,
+                sides=self._run.fit.sides,
                 approximate=approximate,
                 progress=progress,
             )
@@ -266,8 +211,8 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
         nodes it knows. `trust` of the result says how much of each new node the model can represent.
         """
         check_is_fitted(self)
-        with self._threads():
-            return link_updates.fold_in_nodes(self._graph, self._fit, new_edges, weights)
+        with calm_threads(self.n_jobs):
+            return link_updates.fold_in_nodes(self._run.graph, self._run.fit, new_edges, weights)
 
     def partial_fit(
         self, new_edges: Any, *, weights: Any = None, progress: Progress | None = None
@@ -279,20 +224,20 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
         """
         if not self.__sklearn_is_fitted__():
             return self.fit(Graph.from_edges(new_edges, weights=weights), progress=progress)
-        with self._threads():
+        with calm_threads(self.n_jobs):
             updated = link_updates.update(
-                self._graph,
-                self._fit,
+                self._run.graph,
+                self._run.fit,
                 new_edges,
                 weights=weights,
                 seed=seed_of(self.random_state),
                 progress=progress,
             )
-        position = None
-        if self._position is not None:
-            fresh = np.arange(self._graph.num_nodes, updated.graph.num_nodes)
-            position = np.concatenate([self._position, fresh])
-        self._keep(updated.graph, position, updated.fit)
+        position = self._run.position
+        if position is not None:
+            fresh = np.arange(self._run.graph.num_nodes, updated.graph.num_nodes)
+            position = np.concatenate([position, fresh])
+        self._keep(LinkRun(updated.graph, position, updated.fit))
         self.update_ = updated.figures
         return self
 
@@ -300,11 +245,9 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
         """Write the model to a folder; `fg.load` reads it."""
         check_is_fitted(self)
         certificate = self.__dict__.get("certificate_")
-        parts = Parts(self.get_params(), self._graph, self._position, self._fit, certificate)
+        run = self._run
+        parts = Parts(self.get_params(), run.graph, run.position, run.fit, certificate)
         save_parts(parts, folder, force=force)
-
-
-_MOST_COMPONENTS = 4096
 
 
 def link_predictor_of(stored: Stored, name: Any) -> LinkPredictor:
@@ -314,31 +257,10 @@ def link_predictor_of(stored: Stored, name: Any) -> LinkPredictor:
         links = LinkPredictor(**parts.parameters)
     except TypeError as error:
         raise InputError(f"{shown(str(name))} has parameters that are not known here: {error}") from error
-    links._keep(parts.graph, parts.position, parts.fit)
+    links._keep(LinkRun(parts.graph, parts.position, parts.fit))
     if parts.certificate is not None:
         links.certificate_ = parts.certificate
     return links
-
-
-def embed(
-    graph: Any,
-    rank: int = 64,
-    *,
-    design: str = "log-diffusion",
-    select: bool = False,
-    seed: int = 0,
-    progress: Progress | None = None,
-    n_threads: int | None = None,
-) -> Array:
-    """One vector per node, n×rank, in the order of `graph.node_ids`: the `embedding_` of a `LinkPredictor`.
-
-    >>> fg.embed(fg.Graph.from_edges([(0, 1), (1, 2), (2, 0), (2, 3)]), 2).shape
-    (4, 2)
-    """
-    links = LinkPredictor(
-        design=design, n_components=rank, select=select, random_state=seed, n_jobs=n_threads
-    )
-    return links.fit(graph, progress=progress).embedding_
 
 
 def cross_validate(

@@ -11,34 +11,34 @@ from fastgrl.terminal import Section, quoted
 if TYPE_CHECKING:
     from fastgrl.certificates import Certificate
     from fastgrl.graph import Graph
-    from fastgrl.link_prediction import LinkPredictor
+    from fastgrl.link_models import Fit
     from fastgrl.ranking import Recommendations
 
 _MEASURES = {"roc_auc": "ROC-AUC", "average_precision": "average precision"}
 _ID_WIDTH = 40
 
 
-def fitted(model: LinkPredictor, graph: Graph) -> dict[str, Any]:
+def fitted(fit: Fit, graph: Graph, seed: int) -> dict[str, Any]:
     """What a fit of a graph has found, as JSON has it."""
-    from fastgrl.evaluation import plain
+    from fastgrl.summaries import plain
 
     return {
         "nodes": graph.num_nodes,
         "edges": graph.num_edges,
-        "design": model.design,
-        "rank": int(model.left_.shape[1]),
-        "seed": model.random_state,
-        "chosen": plain(model.chosen_),
-        "validation": plain(model.validation_),
-        "singular_values": plain(model.singular_values_),
-        "seconds": {name: round(value, 3) for name, value in model.seconds_.items()},
-        "notices": list(model.notices_),
+        "design": fit.chosen["design"],
+        "rank": int(fit.model.n_components),
+        "seed": seed,
+        "chosen": plain(fit.chosen),
+        "validation": plain(fit.validation),
+        "singular_values": plain(fit.model.singular_values),
+        "seconds": {name: round(value, 3) for name, value in fit.seconds.items()},
+        "notices": list(fit.notices),
     }
 
 
 def certificate_figures(measured: Certificate) -> dict[str, Any]:
     """A certificate as JSON has it."""
-    from fastgrl.evaluation import plain
+    from fastgrl.summaries import plain
 
     worst = max(measured.left_residuals.max(), measured.right_residuals.max())
     return {
@@ -156,7 +156,7 @@ def scores(found: Mapping[str, Any]) -> list[Section]:
 
 def recommended(found: Recommendations) -> list[dict[str, Any]]:
     """Recommendations as JSON has them."""
-    from fastgrl.evaluation import plain
+    from fastgrl.summaries import plain
 
     columns = (plain(list(column)) for column in (found.nodes, found.targets, found.scores))
     return [

@@ -11,6 +11,7 @@ import numpy as np
 from fastgrl import storage
 from fastgrl.certificates import Certificate
 from fastgrl.checks import Array
+from fastgrl.costs import DIFFUSION_ROUNDS
 from fastgrl.diffusion import Diffusion
 from fastgrl.diffusion_links import DiffusionModel
 from fastgrl.errors import InputError
@@ -19,6 +20,7 @@ from fastgrl.graph import Graph
 from fastgrl.io.atomic import StrPath, named
 from fastgrl.kernels import CSR
 from fastgrl.link_models import Fit, LinkModel
+from fastgrl.push import KEEP
 from fastgrl.scorers import Scorer
 from fastgrl.shrunken_links import ShrunkenModel
 from fastgrl.spaces import DOT_FEATURES, FEATURE_SETS, Space
@@ -107,6 +109,7 @@ def _model_arrays(model: LinkModel) -> tuple[dict[str, Array], dict[str, Any]]:
         scorer = model.scorer
         arrays |= {f"scorer.{name}": getattr(scorer, name) for name in ("means", "deviations", "weights")}
         facts = {"damping": model.damping, "bias": scorer.bias, "size": space.size}
+        facts |= {"keep": model.keep, "rounds": model.rounds}
         return arrays, {"kind": "diffusion", "n_components": model.n_components} | facts
     assert isinstance(model, WalkModel | ShrunkenModel)
     arrays = {"U": model.svd.U, "s": np.asarray(model.svd.s), "V": np.ascontiguousarray(model.svd.Vt.T)}
@@ -181,7 +184,13 @@ def _diffusion_model(stored: Stored, known: dict[str, Any], name: StrPath) -> Di
     space = Space(diffusion, *vectors, near, int(number(known["size"], "size", name)))
     parts = {part: arrays[f"scorer.{part}"] for part in ("means", "deviations", "weights")}
     scorer = Scorer(**parts, bias=number(known["bias"], "bias", name))
-    return DiffusionModel(space, scorer, known["damping"], arrays.get("node_weights"), wanted)
+    # Models of earlier versions kept the usual number of entries, in the usual rounds.
+    usual = {"keep": KEEP, "rounds": DIFFUSION_ROUNDS}
+    kept = {what: int(number(known.get(what, value), what, name)) for what, value in usual.items()}
+    for what, value in kept.items():
+        if value < 1:
+            raise InputError(f"{named(name)}: {what} is {value}, which no fit has; fit it again")
+    return DiffusionModel(space, scorer, known["damping"], arrays.get("node_weights"), wanted, **kept)
 
 
 def _rows(stored: Stored, side: str, name: StrPath) -> CSR:

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fastgrl.checks import Array, finite_array, shown, size
+from fastgrl.class_weights import label_weights
 from fastgrl.errors import ArgumentError, DtypeError, FastgrlError, NotFiniteError, ShapeError, UnknownIdError
 from fastgrl.graph import Graph
 from fastgrl.ids import as_ids, objects
@@ -116,8 +117,9 @@ def known_classes(graph: Graph, y: Any, *, validation: Any = None, class_weight:
     if not len(classes):
         raise ArgumentError("no node is labelled: y is −1, None, NaN or empty everywhere it is trained on")
     place = {label: number for number, label in enumerate(classes)}
-    numbers = np.array([-1 if label is None else place[label] for label in training], np.int64)
-    labelled = np.flatnonzero(numbers >= 0)
+    numbers = np.full(graph.num_nodes, -1, np.int64)
+    labelled = _given(training)
+    numbers[labelled] = [place[label] for label in training[labelled].tolist()]
     weights = label_weights(numbers[labelled], classes, class_weight)
     labelled, weights = labelled[weights > 0], weights[weights > 0]
     one_hot = np.zeros((graph.num_nodes, len(classes)))
@@ -168,14 +170,33 @@ def _labels(graph: Graph, y: Any) -> tuple[Array, list[str]]:
         )
     if array.dtype.kind in "fc" and np.isinf(array).any():
         raise NotFiniteError("y holds an infinite value; unlabelled is −1 or NaN")
-    labels = objects(labels_of(array))
+    labels = _as_labels(array)
     notices = []
     for word in _NUMBERS_AS_TEXT if array.dtype.kind == "U" else ():
-        same = np.array([label == word for label in labels], bool)
+        same = np.asarray(array == word)
         if same.any():
             labels[same] = None
             notices.append(f'"{word}" in y, which holds text, is taken for unlabelled ({same.sum()} nodes)')
     return labels, notices
+
+
+def _as_labels(array: Array) -> Array:
+    """`labels_of` as objects: of a large graph few nodes are labelled, and only these are looked at."""
+    labels = np.full(len(array), None, object)
+    if array.dtype.kind in "iufb":
+        unknown = array == UNLABELLED if array.dtype.kind != "b" else np.zeros(len(array), bool)
+        given = np.flatnonzero(~(unknown | (array != array)))
+    elif array.dtype.kind == "O":
+        given = _given(array)
+    else:
+        given = np.arange(len(array))
+    labels[given] = objects(labels_of(array[given]))
+    return labels
+
+
+def _given(labels: Array) -> Array:
+    """Where there is something other than None."""
+    return np.flatnonzero(np.fromiter((label is not None for label in labels.tolist()), bool, len(labels)))
 
 
 def _is_several(y: Any) -> bool:
@@ -240,7 +261,7 @@ def label_of(value: Any) -> Any:
 
 
 def _sorted_classes(labels: Array) -> list[Any]:
-    distinct = list(dict.fromkeys(label for label in labels if label is not None))
+    distinct = list(dict.fromkeys(labels[_given(labels)].tolist()))
     try:
         return sorted(distinct)
     except TypeError:
@@ -302,47 +323,6 @@ def _distinct(ids: Any) -> Array:
     if len(set(wanted.tolist())) < len(wanted):
         raise ArgumentError("validation lists a node twice; give every node once")
     return wanted
-
-
-def label_weights(numbers: Array, classes: list[Any], class_weight: Any) -> Array:
-    """One weight per labelled node, whose classes are `numbers`, summing to 1."""
-    counts = np.bincount(numbers, minlength=len(classes))
-    if class_weight is None:
-        by_class = np.ones(len(classes))
-    elif isinstance(class_weight, str) and class_weight == "balanced":
-        by_class = 1.0 / np.maximum(counts, 1)
-    elif isinstance(class_weight, Mapping):
-        _refuse_unknown(class_weight, classes)
-        by_class = np.array([_class_weight(label, class_weight.get(label, 1.0)) for label in classes])
-    else:
-        raise ArgumentError(
-            f'class_weight must be None, "balanced" or a dictionary, got {shown(class_weight)}'
-        )
-    weights = by_class[numbers].astype(np.float64)
-    if weights.max() > 0:
-        weights /= weights.max()  # so that the sum is finite
-    else:
-        raise ArgumentError("class_weight leaves no labelled node with a weight above 0")
-    return np.asarray(weights / weights.sum())
-
-
-def _refuse_unknown(class_weight: Mapping[Any, Any], classes: list[Any]) -> None:
-    """A name that is no class, while a class has no weight, is misspelt."""
-    strange = [name for name in class_weight if name not in classes]
-    if strange and not all(label in class_weight for label in classes):
-        raise ArgumentError(
-            f"class_weight names {shown(strange[0])}, which is no class; the classes are "
-            f"{', '.join(shown(label, 20) for label in classes[:5])}{'…' if len(classes) > 5 else ''}"
-        )
-
-
-def _class_weight(label: Any, weight: Any) -> float:
-    real = isinstance(weight, int | float | np.number) and not isinstance(weight, bool)
-    if not real or not 0 <= weight < np.inf:
-        raise ArgumentError(
-            f"class_weight of {shown(label)} must be a number of at least 0, got {shown(weight)}"
-        )
-    return float(weight)
 
 
 def _known_several(graph: Graph, y: Any, validation: Any, class_weight: Any) -> Known:

@@ -34,6 +34,12 @@ class NodeInputs:
         """Rows of everything here."""
         return self.graph.num_nodes
 
+    @property
+    def num_columns(self) -> int:
+        """Columns of the features, or where there are none of the walk vectors."""
+        given = self.structure if self.features is None else self.features
+        return 0 if given is None else int(given.shape[1])
+
 
 @dataclass(frozen=True, eq=False)
 class Targets:

@@ -13,12 +13,12 @@ from fastgrl.graph import Graph
 from fastgrl.ids import as_ids
 from fastgrl.node_inputs import Known
 from fastgrl.node_models import NodeInputs, is_sparse
-from fastgrl.ordering import canonical_order, reordered
+from fastgrl.ordering import canonical_order_of, reordered
 
 
 def in_order(graph: Graph, X: Any, known: Known) -> tuple[NodeInputs, Known, Array | None]:
     """Nodes numbered by their ids, so that their order in the caller's files changes nothing."""
-    order = canonical_order(graph.node_ids)
+    order = canonical_order_of(graph)
     if order is None:
         return NodeInputs(graph, X), known, None
     position = np.argsort(order)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from fastgrl.checks import Array
+from fastgrl.class_weights import label_weights
 from fastgrl.co_ridge import CoRidgeModel
 from fastgrl.co_ridge_fits import refitted
 from fastgrl.errors import ArgumentError
 from fastgrl.jkn import fit_jkn
 from fastgrl.linear_parts import Solution, leave_one_out, relabelled, solve
 from fastgrl.node_fits import calibrated, predicted_labels, thresholds
-from fastgrl.node_inputs import label_weights
 from fastgrl.node_models import Fitted, LinearPart, NodeFit, NodeInputs, NodeModel, NodeSettings, Targets
 
 Linear = tuple[Sequence[LinearPart], Sequence[Solution]]

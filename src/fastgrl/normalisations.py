@@ -16,6 +16,7 @@ from fastgrl.graph import Graph
 from fastgrl.kernels import CSR
 from fastgrl.leaves import Diagonal, Identity, Matrix
 from fastgrl.operators import Operator
+from fastgrl.spilling import release, row_ranges, scratch_array
 
 
 def adjacency(graph: Graph, *, dtype: Any = np.float64) -> Operator:
@@ -26,7 +27,7 @@ def adjacency(graph: Graph, *, dtype: Any = np.float64) -> Operator:
     """
     if graph.weights is None:
         return Matrix(graph.csr, name="A")
-    return _valued(graph, graph.weights, dtype, "A")
+    return _valued(graph, dtype, "A")
 
 
 def transition(graph: Graph, *, dtype: Any = np.float64) -> Operator:
@@ -39,7 +40,7 @@ def transition(graph: Graph, *, dtype: Any = np.float64) -> Operator:
     inverse = _power(graph.degrees, -1.0)
     if graph.weights is None:
         return Matrix(graph.csr, row_scale=inverse.astype(_float(dtype)), name="T")
-    return _valued(graph, graph.weights * np.repeat(inverse, np.diff(graph.indptr)), dtype, "T")
+    return _valued(graph, dtype, "T", left=inverse)
 
 
 def symmetric(graph: Graph, *, dtype: Any = np.float64) -> Operator:
@@ -105,11 +106,31 @@ def _two_sided(graph: Graph, left: Array, right: Array, dtype: Any) -> Operator:
             right.astype(kind)
         )
         return product
-    values = graph.weights * np.repeat(left, np.diff(graph.indptr)) * right[graph.indices]
-    return _valued(graph, values, dtype, "S")
+    return _valued(graph, dtype, "S", left=left, right=right)
 
 
-def _valued(graph: Graph, values: Array, dtype: Any, name: str) -> Operator:
-    kind = _float(dtype)
-    n = graph.num_nodes
-    return Matrix(CSR(graph.indptr, graph.indices, values.astype(kind, copy=False), (n, n), kind), name=name)
+def _valued(
+    graph: Graph, dtype: Any, name: str, *, left: Array | None = None, right: Array | None = None
+) -> Operator:
+    kind, n = _float(dtype), graph.num_nodes
+    values = scaled_weights(graph, kind, left=left, right=right)
+    return Matrix(CSR(graph.indptr, graph.indices, values, (n, n), kind), name=name)
+
+
+def scaled_weights(
+    graph: Graph, kind: np.dtype[Any], *, left: Array | None = None, right: Array | None = None
+) -> Array:
+    """The weights of `diag(left) A diag(right)`, a range of rows at a time and on disk if those of A are."""
+    assert graph.weights is not None
+    if left is None and right is None and graph.weights.dtype == kind:
+        return graph.weights
+    values = scratch_array(graph.weights.shape, kind)
+    for first, last in row_ranges(graph.indptr, 3 * graph.weights.itemsize):
+        begin, end = int(graph.indptr[first]), int(graph.indptr[last])
+        part = graph.weights[begin:end]
+        if left is not None:
+            part = part * np.repeat(left[first:last], np.diff(graph.indptr[first : last + 1]))
+        values[begin:end] = part if right is None else part * right[graph.indices[begin:end]]
+        for array in (graph.weights, graph.indices, values):
+            release(array, begin, end)
+    return values

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
@@ -94,12 +95,15 @@ def parallel_map(function: Callable[[Item], Result], items: Sequence[Item]) -> l
     unclaimed = list(enumerate(items))[::-1]
 
     def work() -> None:
+        _here.limits += 1  # the caller's limit holds until all are done
         try:
             while (claim := _pop(unclaimed)) is not None:
                 results[claim[0]] = function(claim[1])
         except BaseException:
             unclaimed.clear()
             raise
+        finally:
+            _here.limits -= 1
 
     with single_threaded_blas():
         futures = [_pool(helpers).submit(work) for _ in range(helpers)]
@@ -126,32 +130,54 @@ def _pool(workers: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(workers, "fastgrl", initializer=_limit_blas_of_this_thread)
 
 
+class _Here(threading.local):
+    """How many bodies of `single_threaded_blas` this thread is in."""
+
+    limits = 0
+
+
+_here = _Here()
 _blas_lock = threading.Lock()
 _blas_users = 0
-_blas_threads: list[int] = []
+_blas_threads: dict[str, int] = {}  # of every library that is limited now, what it had before
+_modules_seen = 0
 
 
-@contextmanager
-def single_threaded_blas() -> Iterator[None]:
+def single_threaded_blas() -> AbstractContextManager[None]:
     """Hold BLAS to one thread inside the body and give the caller's setting back afterwards.
 
     The setting belongs to the whole process, so overlapping bodies on several threads share one limit:
-    the first sets it, the last gives it back.
+    the first sets it, the last gives it back. A body inside another on the same thread costs next to nothing.
     """
-    global _blas_users, _blas_threads
+    if not _here.limits:
+        return _limited_blas()
+    if (
+        len(sys.modules) != _modules_seen
+    ):  # SciPy brings a BLAS of its own, with the first import that needs it
+        with _blas_lock:
+            _limit_blas()
+    return _NOTHING
+
+
+_NOTHING = nullcontext()
+
+
+@contextmanager
+def _limited_blas() -> Iterator[None]:
+    global _blas_users
     _watch_forks()
     with _blas_lock:
         _blas_users += 1
-        if _blas_users == 1:
-            _blas_threads = [library.num_threads for library in _blas_libraries()]
-            _set_blas_threads([1] * len(_blas_threads))
+        _limit_blas()
+    _here.limits += 1
     try:
         yield
     finally:
+        _here.limits -= 1
         with _blas_lock:
             _blas_users -= 1
             if _blas_users == 0:
-                _set_blas_threads(_blas_threads)
+                _free_blas()
 
 
 @functools.cache
@@ -162,28 +188,45 @@ def _watch_forks() -> None:
 
 def _begin_anew() -> None:
     """A forked child has none of its parent's threads, and holds none of its limits."""
-    global _blas_lock, _blas_users
+    global _here, _blas_lock, _blas_users
     _pool.cache_clear()
-    _blas_lock, _blas_users = threading.Lock(), 0
+    _here, _blas_lock, _blas_users = _Here(), threading.Lock(), 0
+    _blas_threads.clear()
 
 
-@functools.cache
-def _blas_libraries() -> list[Any]:
+def _limit_blas() -> None:
+    """One thread for every BLAS that is loaded by now and has more."""
+    global _modules_seen
+    _modules_seen = len(sys.modules)
+    for library in _blas_libraries(_modules_seen):
+        if library.filepath not in _blas_threads:
+            _blas_threads[library.filepath] = library.num_threads
+            _set_blas_threads(library, 1)
+
+
+def _free_blas() -> None:
+    for library in _blas_libraries(_modules_seen):
+        _set_blas_threads(library, _blas_threads.pop(library.filepath))
+
+
+@functools.lru_cache(maxsize=1)
+def _blas_libraries(modules: int) -> list[Any]:
+    """Looked for again whenever modules have been imported: that is what loads libraries."""
+    del modules
     return list(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
-def _set_blas_threads(counts: list[int]) -> None:
-    for library, count in zip(_blas_libraries(), counts, strict=True):
-        # Recent threadpoolctl obeys only the thread that set a limit first, but the last user here may
-        # run on another thread than the first.
-        release = getattr(library, "clear_controlling_thread", lambda **_: None)
-        release(force=True)
-        library.set_num_threads(count)
-        release(force=True)
+def _set_blas_threads(library: Any, count: int) -> None:
+    # Recent threadpoolctl obeys only the thread that set a limit first, but the last user here may run on
+    # another thread than the first.
+    release = getattr(library, "clear_controlling_thread", lambda **_: None)
+    release(force=True)
+    library.set_num_threads(count)
+    release(force=True)
 
 
 def _limit_blas_of_this_thread() -> None:
     """A BLAS on OpenMP keeps one setting per thread: a thread of the pool needs its own."""
-    for library in _blas_libraries():
+    for library in _blas_libraries(_modules_seen):
         if getattr(library, "threading_layer", None) == "openmp":
             library.set_num_threads(1)

@@ -16,7 +16,9 @@ from fastgrl.push import KEEP, LEAST_DEGREE, Walker
 from fastgrl.spaces import Space
 
 
-def with_new_nodes(space: Space, graph: Graph, out: Any, into: Any, *, damping: float) -> tuple[Space, Array]:
+def with_new_nodes(
+    space: Space, graph: Graph, out: Any, into: Any, *, damping: float, keep: int = KEEP
+) -> tuple[Space, Array]:
     """The space with p further nodes, and the share of each new row that the fitted subspace holds.
 
     A walk from a new node u takes one step to nodes that are known, and goes on as theirs do:
@@ -27,8 +29,8 @@ def with_new_nodes(space: Space, graph: Graph, out: Any, into: Any, *, damping: 
     unit = 1.0 if graph.weights is None else float(graph.weights.mean()) or 1.0
     d_out, d_in = (np.maximum(_sums(side) / unit, LEAST_DEGREE) for side in (out, into))
     own = (1 - damping) / np.sqrt((d_out + d_in) / 2)
-    rows = _first_step(out, old.left, damping)
-    columns = rows if old.symmetric else _first_step(into, old.right, damping)
+    rows = _first_step(out, old.left, damping, keep)
+    columns = rows if old.symmetric else _first_step(into, old.right, damping, keep)
     left, right, trust = _placed(space, rows, columns, d_out, d_in)
     grown_left = _appended(old.left, rows, own)
     diffusion = Diffusion(
@@ -59,15 +61,15 @@ def _sums(rows: Any) -> Array:
     return np.asarray(rows.sum(axis=1), np.float64).ravel()
 
 
-def _first_step(links: Any, rows: CSR, damping: float) -> sp.csr_array:
+def _first_step(links: Any, rows: CSR, damping: float, keep: int) -> sp.csr_array:
     """The part a t_u Q of the new rows, its largest entries."""
     sums = _sums(links)
     shares = sp.csr_array(links * (1 / np.where(sums > 0, sums, 1))[:, None])
     found = sp.csr_array((damping * shares).astype(np.float32) @ rows.as_scipy)
     found.sort_indices()
-    for u in np.flatnonzero(np.diff(found.indptr) > KEEP - 1):
+    for u in np.flatnonzero(np.diff(found.indptr) > keep - 1):
         part = found.data[found.indptr[u] : found.indptr[u + 1]]
-        part[np.argsort(-part, kind="stable")[KEEP - 1 :]] = 0
+        part[np.argsort(-part, kind="stable")[keep - 1 :]] = 0
     found.eliminate_zeros()
     return found
 
@@ -112,7 +114,7 @@ def _appended(old: CSR, rows: sp.csr_array, own: Array) -> CSR:
 
 
 def regrown_diffusion(
-    old: Diffusion, graph: Graph, changed: Array, *, damping: float
+    old: Diffusion, graph: Graph, changed: Array, *, damping: float, keep: int = KEEP
 ) -> tuple[Diffusion, int]:
     """The diffusion of a graph whose nodes `changed` have other edges than before, and the rows computed.
 
@@ -121,8 +123,8 @@ def regrown_diffusion(
     """
     n = graph.num_nodes
     if graph.weights is not None:
-        return diffuse(graph, damping=damping), n * (1 + graph.directed)
-    walker = Walker.of(graph, damping=damping)
+        return diffuse(graph, damping=damping, keep=keep), n * (1 + graph.directed)
+    walker = Walker.of(graph, damping=damping, keep=keep)
     scale = ((walker.degrees + walker.backward.degrees) / 2) ** -0.5
     left, count = _repushed(old.left, walker, changed, scale)
     right = left

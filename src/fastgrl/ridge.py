@@ -46,11 +46,11 @@ def weighted_ridge(Z: Array, weights: Array, Q: Array, *, ridge: float) -> Ridge
     used = np.flatnonzero(weights)
     if 2 * len(used) < len(weights):  # else a copy would cost more than the rows it spares
         Z, weights, Q = Z[used], weights[used], Q[used]
-    w = (weights / weights.sum()).astype(np.float64)
+    w = np.asarray(weights / weights.sum(), np.float64)
     moments = _moments(Z, w, Q)
     k = Z.shape[1]
     gram, mean, cross = moments[:, :k], moments[:, k], moments[:, k + 1 :]
-    bias = w @ Q
+    bias = sum_over_chunks(lambda a, b: w[a:b] @ Q[a:b].astype(np.float64), len(Q), Q.size)
     matrix = gram - np.outer(mean, mean)
     matrix[np.diag_indices(k)] += ridge
     return RidgeFit(_solve(matrix, cross - np.outer(mean, bias)), mean, bias)

@@ -63,10 +63,10 @@ def fit_scorer(features: Array, truth: Array, *, ridge: float = RIDGE) -> Scorer
     return Scorer(means, deviations, w[:-1], float(w[-1]))
 
 
-def fixed_scorer(features: Array) -> Scorer:
-    """What is used where nothing can be held out: pmi and p + q, standardised, with weights 1 and ½."""
+def fixed_scorer(features: Array, *, share: float = 0.5) -> Scorer:
+    """What is used where nothing is held out: the first two, standardised, with weights 1 and `share`."""
     first = features[:, :2]
-    return Scorer(first.mean(0), _deviations(first), np.array([1.0, 0.5]), 0.0)
+    return Scorer(first.mean(0), _deviations(first), np.array([1.0, share]), 0.0)
 
 
 def _deviations(features: Array) -> Array:

@@ -15,6 +15,7 @@ from fastgrl.graph import Graph
 from fastgrl.link_models import Known, Settings
 from fastgrl.metrics import average_precision, roc_auc
 from fastgrl.progress import Progress, portions
+from fastgrl.push import KEEP
 from fastgrl.scorers import Scorer, fit_scorer, fixed_scorer
 from fastgrl.spaces import DOT_FEATURES, FEATURE_SETS, FEATURES, Space, build_space
 from fastgrl.splits import sample_non_edges, split_edges
@@ -23,6 +24,7 @@ DAMPINGS = (0.5, 0.7, 0.85, 0.92)
 FRACTIONS = (0.2, 0.1, 0.05)
 FEWEST_PAIRS, LEAST_GIVEN = 10, 2
 MOST_PAIRS = 100_000
+FIXED_SHARE = 0.7  # of degrees beside a cosine, where nothing is held out
 _DOT_COLUMNS = [FEATURES.index(name) for name in DOT_FEATURES]
 
 
@@ -114,6 +116,7 @@ def choose(
     rank: int,
     dampings: Sequence[float] = DAMPINGS,
     feature_sets: Sequence[str] = tuple(FEATURE_SETS),
+    keep: int = KEEP,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Choice:
@@ -128,9 +131,9 @@ def choose(
     table: list[dict[str, Any]] = []
     for damping in dampings:
         known = [
-            build_space(each.train, rank=rank, damping=damping, seed=seed, progress=next(bars)).features(
-                each.pairs
-            )
+            build_space(
+                each.train, rank=rank, damping=damping, keep=keep, seed=seed, progress=next(bars)
+            ).features(each.pairs)
             for each in hold_outs
         ]
         for name in feature_sets:
@@ -181,10 +184,12 @@ def _crosswise(features: list[Array], truths: list[Array]) -> dict[str, float]:
 def fixed_choice(graph: Graph, space: Space, *, damping: float) -> Choice:
     """Weights that need no hold-out, standardised on the graph's own edges and the pairs of their ends."""
     edges = graph.edge_codes().astype(np.int64)
-    edges = edges[:: -(-len(edges) // 10_000) or 1]
+    edges = edges[:: -(-len(edges) // 2_000) or 1]
     shifted = np.column_stack([edges[:, 0], np.roll(edges[:, 1], 1)])
-    known = space.features(np.concatenate([edges, shifted]))
-    return Choice(damping, fixed_scorer(known), fixed_scorer(known[:, _DOT_COLUMNS]))
+    pairs = np.concatenate([edges, shifted])
+    known = space.features(pairs, FEATURE_SETS["F1"])
+    dots = np.column_stack([space.smooth_cosines(pairs), known[:, 1]])
+    return Choice(damping, fixed_scorer(known), fixed_scorer(dots, share=FIXED_SHARE))
 
 
 def node_weights(scorer: Scorer) -> Array:

@@ -6,8 +6,7 @@ weighted by how sure the belief is. Without the balance of classes a large class
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from fastgrl.checks import Array
 from fastgrl.filters import smoothed
+from fastgrl.linalg import map_chunks, sum_over_chunks
 from fastgrl.node_models import Targets
 from fastgrl.operators import Operator
 from fastgrl.parallel import parallel_map
@@ -43,17 +43,37 @@ class Squash:
     centre: tuple[float, ...] | None = None
 
     def __call__(self, P: Array) -> Array:
+        return self.into(np.array(P))
+
+    def into(self, P: Array) -> Array:
+        """The same in the memory of P."""
+        by_rows(P, self._of_columns, 8)
+        return P
+
+    def _of_columns(self, E: Array) -> None:
+        """In place for a few nodes, one in each column: sums over classes are then sums of long rows."""
         if self.centre is not None:
-            E = P - np.asarray(self.centre, P.dtype)
+            E -= np.asarray(self.centre, E.dtype)[:, None]
             E *= -SHARPNESS / self.scale
             np.exp(np.clip(E, -60, 60, out=E), out=E)
             E += 1
-            return np.asarray(np.reciprocal(E, out=E))
-        E = P - P.max(axis=1, keepdims=True)
+            np.reciprocal(E, out=E)
+            return
+        E -= E.max(axis=0)
         E *= SHARPNESS / self.scale
         np.exp(E, out=E)
-        E /= E.sum(axis=1, keepdims=True)
-        return np.asarray(E)
+        E /= E.sum(axis=0)
+
+
+def by_rows(P: Array, change: Callable[[Array], None], passes: int) -> None:
+    """`change` some rows of P at a time, given as columns, in place."""
+
+    def rows(begin: int, end: int) -> None:
+        columns = np.ascontiguousarray(P[begin:end].T)
+        change(columns)
+        P[begin:end] = columns.T
+
+    map_chunks(rows, len(P), passes * P.size)
 
 
 def squash_of(P: Array, targets: Targets) -> Squash:
@@ -68,12 +88,17 @@ def squash_of(P: Array, targets: Targets) -> Squash:
         centre = [float(np.quantile(P[:, c], 1 - share)) for c, share in enumerate(shares)]
         spread = np.abs(P - np.asarray(centre, P.dtype)).mean(dtype=np.float64)
         return Squash(max(float(spread), _LEAST_SCALE), tuple(centre))
-    largest = P.max(axis=1) - P.mean(axis=1)
-    free = np.ones(len(P), bool)
-    free[targets.labelled] = False
-    return Squash(
-        max(float(np.mean(largest[free] if free.any() else largest, dtype=np.float64)), _LEAST_SCALE)
-    )
+    total = sum_over_chunks(lambda begin, end: _above_mean(P[begin:end]), len(P), 4 * P.size)
+    labelled = _above_mean(P[targets.labelled])
+    free = len(P) - len(targets.labelled)
+    mean = float((total - labelled)[0]) / free if free else float(total[0]) / len(P)
+    return Squash(max(mean, _LEAST_SCALE))
+
+
+def _above_mean(P: Array) -> Array:
+    """How far the maximum of each row lies above its mean, summed over rows, as an array of one."""
+    columns = np.ascontiguousarray(P.T)
+    return np.array([(columns.max(axis=0) - columns.mean(axis=0)).sum(dtype=np.float64)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +118,15 @@ class Round:
 
 
 @dataclass(frozen=True, eq=False)
+class Run:
+    """How a model is trained: γ, κ, and what is known if not all that the trainer knows."""
+
+    ridge: float
+    balance: float
+    targets: Targets | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class Trainer:
     """Views of the nodes (n×k each), what is known of them, and the matrix beliefs are averaged along."""
 
@@ -100,67 +134,112 @@ class Trainer:
     targets: Targets
     averaging: Operator
 
-    def start(self, ridge: float) -> Round:
+    def start(self, ridge: float, targets: Targets | None = None) -> Round:
         """Round 0, on the labels alone."""
-        weights = np.zeros(len(self.targets.labels))
-        weights[self.targets.labelled] = self.targets.weights
-        return self._solved(weights, self.targets.labels.astype(np.float32), ridge)
+        targets = self.targets if targets is None else targets
+        weights = np.zeros(len(targets.labels))
+        weights[targets.labelled] = targets.weights
+        return self._solved(weights, targets.labels.astype(np.float32), ridge, targets)
 
-    def rounds(
-        self, *, ridge: float, balance: float, rounds: int, start: Round | None = None
-    ) -> Iterator[Round]:
-        """Round 0, unless it is given, then as many as asked for."""
-        latest = self.start(ridge) if start is None else start
-        yield latest
-        for _ in range(rounds):
-            targets = self._smoothed(latest.beliefs)
-            weights = self._weights(targets, balance)
-            latest = self._solved(weights, targets, LATER_RIDGE * ridge)
+    def rounds(self, *, ridge: float, balance: float, rounds: int) -> Iterator[Round]:
+        """Round 0, then as many as asked for."""
+        for (latest,) in self.together([Run(ridge, balance)], rounds):
             yield latest
 
-    def _solved(self, weights: Array, targets: Array, ridge: float) -> Round:
+    def together(self, runs: Sequence[Run], rounds: int) -> Iterator[tuple[Round, ...]]:
+        """Round 0 of all runs, then as many as asked for; in each, beliefs of all are smoothed at once."""
+        latest = self._starts(runs)
+        yield latest
+        for _ in range(rounds):
+            targets = self._smoothed([one.beliefs for one in latest], runs)
+            latest = tuple(self._next(run, Q) for run, Q in zip(runs, targets, strict=True))
+            yield latest
+
+    def _starts(self, runs: Sequence[Run]) -> tuple[Round, ...]:
+        """Runs that differ in their balance only begin alike."""
+        made: dict[tuple[float, int], Round] = {}
+        for run in runs:
+            key = run.ridge, id(run.targets)
+            made[key] = made.get(key) or self.start(run.ridge, run.targets)
+        return tuple(made[run.ridge, id(run.targets)] for run in runs)
+
+    def _next(self, run: Run, Q: Array) -> Round:
+        targets = run.targets or self.targets
+        return self._solved(_weights(Q, run.balance, targets), Q, LATER_RIDGE * run.ridge, targets)
+
+    def _solved(self, weights: Array, Q: Array, ridge: float, targets: Targets) -> Round:
         def of_view(Z: Array) -> tuple[RidgeFit, Squash, Array]:
-            solution = weighted_ridge(Z, weights, targets, ridge=ridge)
+            solution = weighted_ridge(Z, weights, Q, ridge=ridge)
             P = solution.scores(Z)
-            squash = squash_of(P, self.targets)
-            return solution, squash, squash(P)
+            squash = squash_of(P, targets)
+            return solution, squash, squash.into(P)
 
         small = self.views[0].size <= SMALL_VIEW
-        solved = parallel_map(of_view, self.views) if small else list(map(of_view, self.views))
-        solutions, squashes, believed = zip(*solved, strict=True)
-        beliefs = functools.reduce(lambda one, other: np.add(one, other, out=one), believed)
+        solved: Iterable[Any] = parallel_map(of_view, self.views) if small else map(of_view, self.views)
+        solutions, squashes, beliefs = [], [], None
+        for solution, squash, believed in solved:
+            solutions.append(solution)
+            squashes.append(squash)
+            beliefs = believed if beliefs is None else np.add(beliefs, believed, out=beliefs)
+        assert beliefs is not None
         beliefs /= len(solutions)
-        return Round(weights, targets, ridge, solutions, squashes, beliefs)
+        return Round(weights, Q, ridge, tuple(solutions), tuple(squashes), beliefs)
 
-    def _clamped(self, Q: Array) -> Array:
-        Q[self.targets.labelled] = self.targets.known
-        return Q
+    def _smoothed(self, beliefs: Sequence[Array], runs: Sequence[Run]) -> list[Array]:
+        """Targets of each run: its beliefs, known labels in their place, smoothed, and these once more."""
+        C = beliefs[0].shape[1]
+        stack = np.concatenate(beliefs, axis=1)
+        parts = [stack[:, C * place : C * (place + 1)] for place in range(len(runs))]
+        self._clamp(parts, runs)
+        stack = smoothed(self.averaging, stack, **SMOOTHING, overwrite=True)
+        # Each run's are its own: a round that is kept would keep all others with it.
+        targets = [np.array(stack[:, C * place : C * (place + 1)], order="C") for place in range(len(runs))]
+        self._clamp(targets, runs)
+        return targets
 
-    def _smoothed(self, beliefs: Array) -> Array:
-        start = self._clamped(beliefs.copy())
-        return self._clamped(smoothed(self.averaging, start, **SMOOTHING))
+    def _clamp(self, parts: Sequence[Array], runs: Sequence[Run]) -> None:
+        for Q, run in zip(parts, runs, strict=True):
+            targets = run.targets or self.targets
+            Q[targets.labelled] = targets.known
 
-    def _weights(self, Q: Array, balance: float) -> Array:
-        """.7 for all unlabelled nodes together, by how sure they are, .3 for the labelled; then the balance.
 
-        w_i ← w_i Σ_c Q_ic N_c^-κ with N = Q'w, so that classes come to weigh more alike.
-        """
-        labelled = self.targets.labelled
-        sure = self._sureness(Q)
-        sure[labelled] = 0.0
-        total = sure.sum()
-        share = LABELLED_SHARE if total > 0 else 1.0
-        w = sure * ((1 - share) / total) if total > 0 else sure
-        w[labelled] = share * self.targets.weights
-        if not self.targets.multilabel and balance > 0:
-            sizes = Q.T @ w
-            w *= Q @ np.where(sizes > 0, np.maximum(sizes, 1e-12) ** -balance, 0.0)
-        return np.asarray(w / w.sum())
+def _weights(Q: Array, balance: float, targets: Targets) -> Array:
+    """.7 for all unlabelled nodes together, by how sure they are, .3 for the labelled; then the balance.
 
-    def _sureness(self, Q: Array) -> Array:
-        if self.targets.multilabel:
-            return np.asarray(np.abs(2 * Q - 1).mean(axis=1, dtype=np.float64))
-        C = Q.shape[1]
-        if C == 1:
-            return np.ones(len(Q))
-        return np.asarray(np.maximum((Q.max(axis=1).astype(np.float64) - 1 / C) / (1 - 1 / C), 0.0))
+    w_i ← w_i Σ_c Q_ic N_c^-κ with N = Q'w, so that classes come to weigh more alike.
+    """
+    labelled = targets.labelled
+    w = _sureness(Q, targets.multilabel)
+    w[labelled] = 0.0
+    total = w.sum()
+    share = LABELLED_SHARE if total > 0 else 1.0
+    if total > 0:
+        w *= (1 - share) / total
+    w[labelled] = share * targets.weights
+    if not targets.multilabel and balance > 0:
+        sizes = sum_over_chunks(lambda a, b: w[a:b] @ Q[a:b].astype(np.float64), len(Q), Q.size)
+        factors = np.where(sizes > 0, np.maximum(sizes, 1e-12) ** -balance, 0.0)
+
+        def rows(begin: int, end: int) -> None:
+            w[begin:end] *= Q[begin:end] @ factors
+
+        map_chunks(rows, len(Q), Q.size)
+    w /= w.sum()
+    return w
+
+
+def _sureness(Q: Array, multilabel: bool) -> Array:
+    n, C = Q.shape
+    sure = np.ones(n)
+
+    def rows(begin: int, end: int) -> None:
+        columns = np.ascontiguousarray(Q[begin:end].T)
+        if multilabel:
+            sure[begin:end] = np.abs(2 * columns - 1).mean(axis=0, dtype=np.float64)
+        else:
+            largest = columns.max(axis=0).astype(np.float64)
+            sure[begin:end] = np.maximum((largest - 1 / C) / (1 - 1 / C), 0.0)
+
+    if C > 1 or multilabel:
+        map_chunks(rows, n, 4 * Q.size)
+    return sure

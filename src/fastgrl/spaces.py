@@ -36,6 +36,7 @@ from fastgrl.graph import Graph
 from fastgrl.kernels import CSR, multiply, transpose
 from fastgrl.leaves import Matrix
 from fastgrl.progress import Progress, portions
+from fastgrl.push import KEEP
 
 # The features of a pair, in the order in which they are computed; a set is a first part of the list.
 FEATURES = (
@@ -161,6 +162,13 @@ class Space:
         )
         return tuple(np.column_stack(side) for side in terms)  # type: ignore[return-value]
 
+    def smooth_cosines(self, pairs: Array) -> Array:
+        """The cosines of which a plain dot product is made."""
+        u, v = pairs.T
+        weights = self.singular_values.astype(np.float64) ** (2 * _SMOOTH)
+        met = np.einsum("ij,j->i", self.left[u].astype(np.float64) * self.right[v], weights)
+        return np.asarray(met / (self.smooth_norms[0][u] * self.smooth_norms[1][v]))
+
     def features(self, pairs: Array, count: int = len(FEATURES)) -> Array:
         """The first `count` features of (m, 2) pairs of node numbers, an m×count array."""
         parts = [np.empty((0, count))]
@@ -175,7 +183,8 @@ class Space:
             products = self.left[u].astype(np.float64) * self.right[v]
             # Not a matrix product: BLAS would let a score depend on what else is asked.
             smooth = np.einsum("ij,j->i", products, weights)
-            ends = _Ends(self, u, v, met[some], logs_met[some], products.sum(1), products[:, 0], smooth)
+            dot = products.sum(1)
+            ends = _Ends(self, u, v, met[some], logs_met[some], dot, dot - products[:, 0], smooth)
             parts.append(np.stack([f for f, _ in zip(ends.features(), range(count), strict=False)], axis=1))
         return np.concatenate(parts)
 
@@ -198,8 +207,10 @@ class Space:
                 logs_met = overlap_block(self.logs[0].rows, logs_by_column, rows, (first, last))
                 weighed = left @ smooth[first:last].T
             v = np.arange(first, last)[None, :]
-            products = np.outer(left[:, 0], right[:, 0])
-            return _Ends(self, rows[:, None], v, met, logs_met, left @ right.T, products, weighed).features()
+            # In float32 a small rest would be lost if the first component were taken off the whole.
+            rest = left[:, 1:] @ right[:, 1:].T
+            dot = np.outer(left[:, 0], right[:, 0]) + rest
+            return _Ends(self, rows[:, None], v, met, logs_met, dot, rest, weighed).features()
 
         return features
 
@@ -219,7 +230,7 @@ class _Ends:
     overlap: Array
     log_overlap: Array
     dot: Array
-    first: Array  # the part of `dot` that its first component makes
+    rest: Array  # the part of `dot` that all but its first component make
     smooth: Array
 
     def features(self) -> Iterator[Array]:
@@ -234,7 +245,7 @@ class _Ends:
         yield p * q
         yield cosine
         yield self.dot
-        yield (self.dot - self.first) / self._product(space.norms_but_first)
+        yield self.rest / self._product(space.norms_but_first)
         yield np.log(self._product(space.norms))
         yield pmi * np.abs(pmi)
         yield pmi * (p + q)
@@ -264,16 +275,18 @@ def build_space(
     *,
     rank: int,
     damping: float,
+    keep: int = KEEP,
+    rounds: int = DIFFUSION_ROUNDS,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Space:
     """Push, take logarithms, factorise."""
     pushing, factorising = portions(progress, [1, 1])
-    diffusion = diffuse(graph, damping=damping, progress=pushing)
+    diffusion = diffuse(graph, damping=damping, keep=keep, progress=pushing)
     svd = fsvd(
         Matrix(log_matrix(diffusion)),
         min(rank, graph.num_nodes),
-        n_iter=DIFFUSION_ROUNDS,
+        n_iter=rounds,
         block_size=diffusion_block(rank),
         seed=seed,
         progress=factorising,

@@ -27,9 +27,12 @@ if TYPE_CHECKING:
     from fastgrl.datasets import DatasetInfo
     from fastgrl.estimate import Estimate
     from fastgrl.io import Reading
+    from fastgrl.node_costs import NodeEstimate
+    from fastgrl.rates import Rates
 
 Progress = Callable[[int, int | None], None]
 Section = tuple[str, Mapping[str, str]]
+_Line = Sequence[tuple[str, str]]  # texts with their styles
 
 # All that a run says on stderr stays under 4 kB.
 _MOST_LINES, _ERROR_BYTES, _MOST_NOTES, _NOTE_BYTES = 8, 3000, 8, 400
@@ -96,9 +99,7 @@ def _cut(text: str, most_bytes: int) -> str:
 
 
 def _say(label: str, colour: str, text: str) -> None:
-    from rich.text import Text
-
-    rendered = _rendered(sys.stderr, [Text.assemble((f"{label}: ", f"bold {colour}"), text)])
+    rendered = _rendered(sys.stderr, [[(f"{label}: ", f"bold {colour}"), (text, "")]])
     # When nobody listens to stderr there is nothing left to say it on.
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(rendered)
@@ -112,18 +113,16 @@ def print_json(value: Mapping[str, Any]) -> None:
 
 def print_sections(sections: Iterable[Section]) -> None:
     """Titles with their names and values below; values are folded at the width of a terminal."""
-    from rich.cells import cell_len
-    from rich.text import Text
-
     width, sections = _width(sys.stdout), list(sections)
-    column = max([_NAME_WIDTH, *(cell_len(clean(name)) + 1 for _, values in sections for name in values)])
-    lines: list[Text] = []
+    column = max([_NAME_WIDTH, *(_places(clean(name)) + 1 for _, values in sections for name in values)])
+    lines: list[_Line] = []
     for title, values in sections:
-        lines += [Text("")] * bool(lines) + [Text(clean(title), style="bold")]
+        lines += [[]] * bool(lines) + [[(clean(title), "bold")]]
         for name, value in values.items():
             first, *rest = _folded(clean(value), width, column)
-            lines.append(Text.assemble("  ", (_padded(clean(name), column), "cyan"), first))
-            lines += [Text(" " * (column + 2) + line) for line in rest]
+            padding = " " * (column - _places(clean(name)))
+            lines.append([("  ", ""), (clean(name) + padding, "cyan"), (first, "")])
+            lines += [[(" " * (column + 2) + line, "")] for line in rest]
     write(_rendered(sys.stdout, lines))
 
 
@@ -173,10 +172,13 @@ def _width(stream: TextIO) -> int | None:
     return max(40, min(100, Console(file=stream).width))
 
 
-def _padded(name: str, column: int) -> str:
+def _places(text: str) -> int:
+    """Columns of a terminal that a text takes: an ideograph takes two."""
+    if text.isascii():
+        return len(text)
     from rich.cells import cell_len
 
-    return name + " " * (column - cell_len(name))  # an ideograph takes two places
+    return cell_len(text)
 
 
 def _folded(text: str, width: int | None, column: int) -> list[str]:
@@ -187,16 +189,17 @@ def _folded(text: str, width: int | None, column: int) -> list[str]:
     return [part for line in lines for part in textwrap.wrap(line, room) or [""]]
 
 
-def _rendered(stream: TextIO, lines: Iterable[Any]) -> str:
+def _rendered(stream: TextIO, lines: Iterable[_Line]) -> str:
     """Lines as `stream` wants them: with colours for a terminal (unless NO_COLOR is set), never wrapped."""
-    from rich.console import Console
-
     if not stream.isatty():
-        return "".join(f"{line.plain}\n" for line in lines)
+        return "".join("".join(text for text, _ in line) + "\n" for line in lines)
+    from rich.console import Console
+    from rich.text import Text
+
     page = io.StringIO()
     console = Console(file=page, force_terminal=True, highlight=False)
     for line in lines:
-        console.print(line, soft_wrap=True, markup=False, emoji=False)
+        console.print(Text.assemble(*line), soft_wrap=True, markup=False, emoji=False)
     return page.getvalue()
 
 
@@ -226,7 +229,7 @@ def graph_facts(found: Reading) -> dict[str, Any]:
         "weights": None if graph.weights is None else figures(graph.edge_weights()),
         "directed": graph.directed,
         "layout": dict(found.layout),
-        "ids_sample": [str(item) for item in graph.node_ids[:10]],
+        "ids_sample": [str(item) for item in graph.ids_slice(0, 10)],
     }
 
 
@@ -238,7 +241,9 @@ def figures(values: Any) -> dict[str, float]:
     return {name: round(float(value), 6) for name, value in figures.items()}
 
 
-def inspection(file: str, facts: Mapping[str, Any], cost: Estimate, threads: int) -> list[Section]:
+def inspection(
+    file: str, facts: Mapping[str, Any], cost: Estimate, threads: int, rates: Rates | None = None
+) -> list[Section]:
     """What `fastgrl inspect` shows, from the same facts as its JSON."""
     counts = {name.replace("_", " "): f"{facts[name]:,}" for name in _COUNTS}
     counts["components"] += f", the largest of {facts['largest_component']:,} nodes"
@@ -246,7 +251,7 @@ def inspection(file: str, facts: Mapping[str, Any], cost: Estimate, threads: int
     counts["weights"] = _spread(facts["weights"]) if facts["weighted"] else "none"
     counts["first ids"] = ", ".join(quoted(item, 20) for item in facts["ids_sample"][:5])
     understood = {name: str(value) for name, value in facts["layout"].items()}
-    return [(file, understood), ("graph", counts), ("a fit would cost", quotation(cost, threads))]
+    return [(file, understood), ("graph", counts), ("a fit would cost", quotation(cost, threads, rates))]
 
 
 _COUNTS = ("rows", "nodes", "edges", "self_loops", "repeats", "isolated", "components")
@@ -256,21 +261,31 @@ def _spread(figures: Mapping[str, float]) -> str:
     return " · ".join(f"{name} {value:,.4g}" for name, value in figures.items())
 
 
-def quotation(cost: Estimate, threads: int) -> dict[str, str]:
+def quotation(cost: Estimate | NodeEstimate, threads: int, rates: Rates | None = None) -> dict[str, str]:
     """The figures of an estimate in words."""
-    from fastgrl.estimate import format_bytes
+    from fastgrl.estimate import Estimate, format_bytes
 
-    kind = "float32" if cost.itemsize == 4 else "float64"
-    seconds = cost.seconds(threads)
-    time = f"about {seconds:,.0f} s" if seconds >= 1 else "under a second"
-    graph, work = format_bytes(cost.graph_bytes), format_bytes(cost.work_bytes)
+    known, work = "the graph", format_bytes(cost.work_bytes)
+    given, what, passes = cost.graph_bytes, f"rank {cost.rank}", f"{cost.passes:,} over the graph"
+    if isinstance(cost, Estimate):
+        kind = "float32" if cost.itemsize == 4 else "float64"
+        what = f"{what} of {cost.matrix}, {cost.method}, {kind}"
+        passes = f"{passes}, {cost.product_columns:,} columns multiplied"
+    else:
+        known, given = "graph, features and labels", given + cost.features_bytes
     return {
         "design": cost.design + (f", settings chosen by {cost.fits - 1} fits" if cost.fits > 1 else ""),
-        "factorisation": f"rank {cost.rank} of {cost.matrix}, {cost.method}, {kind}",
-        "memory": f"{format_bytes(cost.peak_bytes)}: {graph} for the graph, {work} for the work",
-        "passes": f"{cost.passes:,} over the graph, {cost.product_columns:,} columns multiplied",
-        "time": f"{time} on {threads} thread{'s' * (threads > 1)}, within a factor of three",
+        "factorisation": what,
+        "memory": f"{format_bytes(cost.peak_bytes)}: {format_bytes(given)} for {known}, {work} for the work",
+        "passes": passes,
+        "time": _time(cost.seconds(threads, rates), threads, "two" if rates else "three"),
     }
+
+
+def _time(seconds: float, threads: int, factor: str) -> str:
+    time = f"about {seconds:,.0f} s" if seconds >= 1 else "under a second"
+    on = f"on {threads} thread{'s' * (threads > 1)}"
+    return f"{time} {on} beside reading the file, within a factor of {factor}"
 
 
 def neighbours_alike(vectors: Any, y: Any) -> float:

@@ -14,12 +14,14 @@ from fastgrl.filters import (
     averaging_matrix,
     filter_coefficients,
     filtered,
+    flows,
     renormalised_matrix,
     smoothed,
+    typed,
     undirected,
 )
 from fastgrl.fsvd import SVD, fsvd
-from fastgrl.linalg import NUMPY, map_chunks
+from fastgrl.linalg import NUMPY, map_chunks, sum_over_chunks
 from fastgrl.node_models import HopBasis, NodeInputs
 from fastgrl.operators import Operator, as_operator
 from fastgrl.similarity import similar_nodes
@@ -59,29 +61,26 @@ class Surroundings:
     dtype: Any = np.float32
 
     @functools.cached_property
-    def adjacency(self) -> Any:
-        """A, both ways."""
-        return undirected(self.inputs.graph)
+    def averaging(self) -> Operator:
+        """D̃⁻¹(A+I), along which beliefs are smoothed; its values are those of Â if there are any."""
+        return averaging_matrix(self._flows, dtype=np.float32)
 
     @functools.cached_property
-    def averaging(self) -> Operator:
-        """D̃⁻¹(A+I), along which beliefs are smoothed."""
-        return averaging_matrix(self.adjacency)
+    def _flows(self) -> Any:
+        return typed(flows(self.inputs.graph), self.dtype)
 
     @functools.cached_property
     def _plain(self) -> Operator:
-        return renormalised_matrix(self.adjacency, dtype=self.dtype)
+        return renormalised_matrix(self._flows, dtype=self.dtype)
 
     @functools.cached_property
     def _with_similar(self) -> Operator:
         similar = NEIGHBOUR_WEIGHT * similar_nodes(self.of("i"))
-        return renormalised_matrix(self.adjacency + similar, dtype=self.dtype)
+        return renormalised_matrix(undirected(self.inputs.graph) + similar, dtype=self.dtype)
 
-    def warm(self, similar: bool) -> None:
+    def warm(self) -> None:
         """Make what several threads are going to need, once."""
         self._plain, self.averaging  # noqa: B018
-        if similar:
-            self.adjacency  # noqa: B018
 
     def operator(self, view: str) -> Operator:
         """Â of a view."""
@@ -92,16 +91,21 @@ class Surroundings:
         return self.features.features(self.inputs, view, dtype=self.dtype)
 
     def projected(self, view: str, projection: Array) -> Array:
-        """B = F V, n×k."""
-        return np.asarray(as_operator(self.of(view)) @ projection.astype(self.dtype))
+        """B = F V, n×k, an array of its own."""
+        F = self.of(view)
+        if is_identity(projection):
+            return _dense(F, self.dtype)
+        return np.asarray(as_operator(F) @ projection.astype(self.dtype))
 
     def coordinates(self, view: str, B: Array, *, restart: float, frame: Frame | None = None) -> Coordinates:
-        """Z of a view from B; with a frame that was found before, or one found here: mean 0, RMS norm 1."""
-        H = smoothed(self.operator(view), B, restart=restart)
+        """Z of a view from B, in its memory; with a frame that was found before, or one found here.
+
+        That has mean 0 and RMS norm 1.
+        """
+        H = smoothed(self.operator(view), B, restart=restart, overwrite=True)
         norms = _unit_rows(H)
         found = _frame(H) if frame is None else frame
-        H -= found.centre.astype(H.dtype)
-        H /= H.dtype.type(found.scale)
+        _put_in_frame(H, found)
         return Coordinates(H, norms, found)
 
     def basis(self, view: str, projection: Array, restart: float, frame: Frame) -> HopBasis:
@@ -132,10 +136,25 @@ def _unit_rows(H: Array) -> Array:
     return norms
 
 
+def _put_in_frame(H: Array, frame: Frame) -> None:
+    centre, scale = frame.centre.astype(H.dtype), H.dtype.type(frame.scale)
+
+    def rows(begin: int, end: int) -> None:
+        h = H[begin:end]
+        h -= centre
+        h /= scale
+
+    map_chunks(rows, len(H), 4 * H.size)
+
+
 def _frame(H: Array) -> Frame:
     n = len(H)
     centre = NUMPY.column_sums(H) / n
-    total = sum(float(np.einsum("ij,ij->", H[i : i + 4096], H[i : i + 4096])) for i in range(0, n, 4096))
+
+    def squares(begin: int, end: int) -> Array:
+        return np.array([np.einsum("ij,ij->", H[begin:end], H[begin:end])], np.float64)
+
+    total = float(sum_over_chunks(squares, n, 4 * H.size)[0])
     spread = np.sqrt(max(total / n - float(centre @ centre), 0.0))
     return Frame(centre, float(spread) if spread > 1e-6 else 1.0)
 
@@ -145,13 +164,14 @@ def projection_of(surroundings: Surroundings, view: str, *, rank: int, seed: int
 
     No more than `rank`, and no fewer than there are if they are fewer than `rank`: V is then the identity.
     """
-    F = surroundings.of(view)
-    n, d = F.shape
+    d = surroundings.inputs.num_columns
     if d <= rank:
         return np.eye(d, dtype=np.float32)
-    S = surroundings.operator(view)
+    F, S, n = surroundings.of(view), surroundings.operator(view), surroundings.inputs.num_nodes
     if d <= MOST_EXACT_COLUMNS:
-        H = smoothed(S, np.ascontiguousarray(_dense(F)), **PROJECTION)
+        H = _dense(F, np.float32)
+        del F
+        H = smoothed(S, H, **PROJECTION, overwrite=True)
         vectors = np.linalg.eigh(NUMPY.cross(H, H))[1][:, ::-1][:, :rank]
         return np.ascontiguousarray(vectors * NUMPY.signs(vectors), np.float32)
     rank = min(rank, n)
@@ -177,5 +197,12 @@ def certify_projection(surroundings: Surroundings, view: str, projection: Array)
     return certificate(M, SVD(U, values.astype(M.dtype), np.ascontiguousarray((V @ W.astype(M.dtype)).T)))
 
 
-def _dense(F: Any) -> Array:
-    return np.asarray(F if isinstance(F, np.ndarray) else F.toarray(), np.float32)
+def is_identity(projection: Array) -> bool:
+    """Whether a projection leaves features as they are: there are no more of them than may be kept."""
+    rows, columns = projection.shape
+    return rows == columns and bool((projection == np.eye(rows)).all())
+
+
+def _dense(F: Any, kind: Any) -> Array:
+    """F, which nobody else has, as an array by rows."""
+    return np.ascontiguousarray(F if isinstance(F, np.ndarray) else F.toarray(), kind)

@@ -11,10 +11,13 @@ import scipy.sparse as sp
 
 from fastgrl.checks import Array
 from fastgrl.node_models import NodeInputs, row_norms
+from fastgrl.spilling import row_ranges
 
 WORDS, NUMBERS, STRUCTURE = "words", "numbers", "structure"
 VIEWS = ("l", "i", "k", "s")
 _DENSEST_WORDS = 0.5
+# Bytes of words that are scaled at a time.
+_AT_ONCE = 1 << 21
 # Later nodes may have any features; squares of these fit into float32.
 _FARTHEST = 1e15
 _SMALLEST = float(np.finfo(np.float64).tiny)
@@ -50,11 +53,11 @@ class FeatureMap:
     def features(self, inputs: NodeInputs, view: str, *, dtype: Any = np.float32) -> Any:
         """F of a view, n×d: sparse for words, dense otherwise."""
         if self.kind == STRUCTURE:
-            return _unit_rows(np.asarray(inputs.structure, dtype))
+            return _to_unit_rows(np.array(inputs.structure, dtype, order="C"))
         if self.kind == WORDS:
-            return _unit_rows(_binarised(inputs.features, self.factor if view == "i" else None), dtype)
+            return _unit_words(inputs.features, self.factor if view == "i" else None, dtype)
         standard = _standardised(_dense(inputs.features), self.shift, self.factor, dtype)
-        return _unit_rows(standard) if view == "i" else standard
+        return _to_unit_rows(standard) if view == "i" else standard
 
 
 def is_bag_of_words(X: Any) -> bool:
@@ -65,7 +68,7 @@ def is_bag_of_words(X: Any) -> bool:
 
 
 def _of_words(X: Any) -> FeatureMap:
-    pattern = _binarised(X, None)
+    pattern = _without_zeros(X)
     n, d = pattern.shape
     frequency = np.bincount(pattern.indices, minlength=d)
     return FeatureMap(WORDS, np.zeros(d), np.log((1 + n) / (1 + frequency)))
@@ -84,7 +87,7 @@ def _of_numbers(X: Any) -> FeatureMap:
 
 def _mean(X: Array, of: Callable[[Array], Array]) -> Array:
     """The mean over rows of a function of them, a few rows at a time in float64."""
-    blocks = (X[begin : begin + 4096] for begin in range(0, len(X), 4096))
+    blocks = (X[begin : begin + 1024] for begin in range(0, len(X), 1024))
     sums: Array = sum((of(block).sum(axis=0, dtype=np.float64) for block in blocks), np.zeros(X.shape[1]))
     return sums / max(len(X), 1)
 
@@ -92,10 +95,11 @@ def _mean(X: Array, of: Callable[[Array], Array]) -> Array:
 def _standardised(X: Array, shift: Array, factor: Array, dtype: Any) -> Array:
     """(X − shift) factor, a few rows at a time in float64; what lies absurdly far out lies at the limit."""
     out = np.empty(X.shape, dtype)
-    for begin in range(0, len(X), 4096):
+    for begin in range(0, len(X), 512):
         with np.errstate(over="ignore"):
-            rows = (X[begin : begin + 4096] - shift) * factor
-        out[begin : begin + 4096] = np.clip(rows, -_FARTHEST, _FARTHEST, out=rows)
+            rows = X[begin : begin + 512] - shift
+            rows *= factor
+        out[begin : begin + 512] = np.clip(rows, -_FARTHEST, _FARTHEST, out=rows)
     return out
 
 
@@ -103,19 +107,31 @@ def _dense(X: Any) -> Array:
     return np.asarray(X if isinstance(X, np.ndarray) else X.toarray())
 
 
-def _binarised(X: Any, factor: Array | None) -> Any:
+def _without_zeros(X: Any) -> Any:
+    """The pattern of what is not zero, as CSR."""
     sparse = sp.csr_array(X)
-    kept = sparse.data != 0
-    if not kept.all():
+    if not (sparse.data != 0).all():
         sparse = sparse.copy()
         sparse.eliminate_zeros()
-    data = np.ones(sparse.nnz) if factor is None else factor[sparse.indices]
-    return sp.csr_array((data, sparse.indices, sparse.indptr), shape=sparse.shape)
+    return sparse
 
 
-def _unit_rows(F: Any, dtype: Any = None) -> Any:
-    norms = row_norms(F)
-    if isinstance(F, np.ndarray):
-        return F / norms[:, None].astype(F.dtype)
-    data = (F.data / np.repeat(norms, np.diff(F.indptr))).astype(dtype)
-    return sp.csr_array((data, F.indices, F.indptr), shape=F.shape)
+def _unit_words(X: Any, factor: Array | None, dtype: Any) -> Any:
+    """1 for each word, or its factor, rows to unit norm; some rows at a time in float64."""
+    words = _without_zeros(X)
+    data = np.empty(words.nnz, dtype)
+    for begin, end in row_ranges(words.indptr, 8, at_once=_AT_ONCE):
+        entries = slice(int(words.indptr[begin]), int(words.indptr[end]))
+        counts = np.diff(words.indptr[begin : end + 1])
+        values = np.ones(entries.stop - entries.start) if factor is None else factor[words.indices[entries]]
+        squares = np.bincount(np.repeat(np.arange(end - begin), counts), values**2, end - begin)
+        data[entries] = values / np.repeat(np.where(squares > 0, np.sqrt(squares), 1.0), counts)
+    return sp.csr_array((data, words.indices, words.indptr), shape=words.shape)
+
+
+def _to_unit_rows(F: Array) -> Array:
+    """F with its rows scaled in place, rows of zeros excepted."""
+    for begin in range(0, len(F), 4096):
+        rows = F[begin : begin + 4096]
+        rows /= row_norms(rows)[:, None].astype(F.dtype)
+    return F

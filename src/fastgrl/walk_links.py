@@ -18,8 +18,8 @@ from fastgrl.link_models import (
     Regrown,
     Settings,
     figures,
-    padded,
     product_columns,
+    scaled_columns,
 )
 from fastgrl.operators import Operator
 from fastgrl.progress import Progress, portions
@@ -33,9 +33,9 @@ from fastgrl.walks import (
     Factors,
     as_released,
     degree_walk,
-    factorise,
     fold_in,
     walk,
+    walk_svd,
 )
 
 WINDOW = 5
@@ -55,12 +55,12 @@ class WalkModel(FactorModel):
     @functools.cached_property
     def left(self) -> Array:
         power = 1.0 if self.design == "as-released" else 0.5
-        return padded(self.svd.U * self.svd.s**power, self.n_components)
+        return scaled_columns(self.svd.U, self.svd.s**power, self.n_components)
 
     @functools.cached_property
     def right(self) -> Array:
         power = 0.0 if self.design == "as-released" else 0.5
-        return padded(self.svd.Vt.T * self.svd.s**power, self.n_components)
+        return scaled_columns(self.svd.Vt.T, self.svd.s**power, self.n_components)
 
     @property
     def fit_columns(self) -> int:
@@ -150,10 +150,10 @@ def _fitted(
 ) -> WalkModel:
     rank = min(settings.n_components, graph.num_nodes)
     design: Any = settings.design
-    factors = factorise(
+    _, svd = walk_svd(
         graph, design, rank=rank, window=window, negative=negative, seed=settings.seed, progress=progress
     )
-    return WalkModel(factors.svd, design, window, negative, settings.n_components)
+    return WalkModel(svd, design, window, negative, settings.n_components)
 
 
 def _validation(model: WalkModel, held: HoldOut, settings: Settings, *, given: bool) -> dict[str, Any]:

@@ -223,20 +223,56 @@ def rmat(
     >>> fg.datasets.rmat(10, edge_factor=8).num_nodes
     1024
     """
-    n = 1 << integer("scale", scale, least=0, most=_LARGEST_SCALE)
-    count = n * integer("edge_factor", edge_factor, least=0)
-    numbering = _numbering(n, integer("seed", seed, least=0, most=_LARGEST_SEED), shuffle)
-    source = _Source(scale, count, seed, numbering, integer("chunk", chunk, least=1))
+    edges = rmat_edges(scale, edge_factor=edge_factor, seed=seed, shuffle=shuffle)
+    source = _Source(edges, integer("chunk", chunk, least=1))
+    n = 1 << edges.scale
     starts = np.zeros(n + 1, np.int64)
     for rows, lengths, _ in source.pieces():
         starts[rows + 1] += lengths
     np.cumsum(starts, out=starts)
     indices = _stored(source, starts)
-    indptr = _merge_rows(indices, starts, chunk)
+    indptr, loops = _merge_rows(indices, starts, chunk)
     indices.resize(int(indptr[-1]), refcheck=False)  # gives the rest back without a second array
-    merged, ids = Rows(indptr, indices, None), np.arange(n)
-    num_edges = Graph._built(merged, ids, directed=False, repeats=0).num_edges
-    return Graph._built(merged, ids, directed=False, repeats=count - num_edges)
+    repeats = edges.num_edges - (len(indices) + loops) // 2
+    return Graph._built(Rows(indptr, indices, None), np.arange(n), directed=False, repeats=repeats)
+
+
+def rmat_edges(scale: int, *, edge_factor: int = 16, seed: int = 0, shuffle: bool = True) -> RmatEdges:
+    """Name the edges that `rmat` merges, in the order in which they are drawn; none is drawn yet.
+
+    For what is too large to be held, or to be written to a file piece by piece.
+
+    >>> edges = fg.datasets.synthetic.rmat_edges(14, edge_factor=8)
+    >>> edges.num_edges, edges.num_pieces, len(edges.piece(0)[0])
+    (131072, 2, 65536)
+    """
+    n = 1 << integer("scale", scale, least=0, most=_LARGEST_SCALE)
+    count = n * integer("edge_factor", edge_factor, least=0)
+    numbering = _numbering(n, integer("seed", seed, least=0, most=_LARGEST_SEED), shuffle)
+    return RmatEdges(scale, count, seed, numbering)
+
+
+@dataclass(frozen=True, eq=False)
+class RmatEdges:
+    """Sources and targets of an R-MAT graph in pieces of 65536 edges, drawn anew whenever one is wanted."""
+
+    scale: int
+    num_edges: int
+    seed: int
+    numbering: Array | None
+
+    @property
+    def num_pieces(self) -> int:
+        """How many pieces there are; the last may be short."""
+        return -(-self.num_edges // _PIECE)
+
+    def piece(self, number: int) -> tuple[Array, Array]:
+        """Node numbers of both ends, int32."""
+        size = min(_PIECE, self.num_edges - number * _PIECE)
+        sources, targets = _draw(_stream(self.seed, number), self.scale, size)
+        if self.numbering is None:
+            return sources, targets
+        return self.numbering[sources], self.numbering[targets]
 
 
 def _numbering(n: int, seed: int, shuffle: bool) -> Array | None:
@@ -253,26 +289,18 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, eq=False)
 class _Source:
-    """Draws the same edges as often as asked, a piece at a time."""
+    """The same edges as often as asked, each piece sorted."""
 
-    scale: int
-    count: int
-    seed: int
-    numbering: Array | None
+    edges: RmatEdges
     chunk: int
 
     def pieces(self) -> Iterator[Piece]:
         """Rows that occur in a piece, how many entries each has, and the columns of all of them."""
-        numbers = range(-(-self.count // _PIECE))
-        for batch in _batches(numbers, self.chunk):
+        for batch in _batches(range(self.edges.num_pieces), self.chunk):
             yield from parallel_map(self._piece, batch)
 
     def _piece(self, number: int) -> Piece:
-        size = min(_PIECE, self.count - number * _PIECE)
-        sources, targets = _draw(_stream(self.seed, number), self.scale, size)
-        if self.numbering is not None:
-            sources, targets = self.numbering[sources], self.numbering[targets]
-        u, v = sources.astype(np.int64), targets.astype(np.int64)
+        u, v = (side.astype(np.int64) for side in self.edges.piece(number))
         keys = _distinct(np.concatenate([u << 32 | v, (v << 32 | u)[u != v]]))
         begin = np.flatnonzero(_first_of_equals(keys >> 32))
         return keys[begin] >> 32, np.diff(begin, append=len(keys)), _columns(keys)
@@ -284,16 +312,24 @@ def _batches(pieces: Sequence[Item], chunk: int) -> Iterator[Sequence[Item]]:
 
 
 def _draw(rng: np.random.Generator, scale: int, size: int) -> tuple[Array, Array]:
-    sources, targets = np.zeros((2, size), np.int32)
+    sides = np.zeros((2, size), np.int32)
+    for level in range(0, scale, 8):  # eight bits at a time: a byte takes a quarter of the traffic
+        levels = min(8, scale - level)
+        sides <<= levels
+        sides |= _bits(rng, levels, size)
+    return sides[0], sides[1]
+
+
+def _bits(rng: np.random.Generator, levels: int, size: int) -> Array:
+    sides = np.zeros((2, size), np.uint8)
     a, b, c = _THRESHOLDS
-    for _ in range(scale):
+    for _ in range(levels):
         r = rng.bit_generator.random_raw(-(-size // 4)).view(np.uint16)[:size]
         lower = r >= b
-        sources += sources
-        sources += lower
-        targets += targets
-        targets += (r >= a) ^ lower ^ (r >= c)
-    return sources, targets
+        sides += sides
+        sides[0] += lower
+        sides[1] += (r >= a) ^ lower ^ (r >= c)
+    return sides
 
 
 def _distinct(keys: Array) -> Array:
@@ -323,23 +359,29 @@ def _stored(source: _Source, starts: Array) -> Array:
     return indices
 
 
-def _merge_rows(indices: Array, starts: Array, chunk: int) -> Array:
-    """Sort every row and drop repeats, some rows at a time; what is left moves to the front of `indices`."""
+def _merge_rows(indices: Array, starts: Array, chunk: int) -> tuple[Array, int]:
+    """Sort every row and drop repeats, some rows at a time; what is left moves to the front of `indices`.
+
+    Returns the row pointers and the number of self loops.
+    """
     indptr = np.zeros(len(starts), np.int64)
 
-    def merge(bounds: tuple[int, int]) -> tuple[Array, Array]:
+    def merge(bounds: tuple[int, int]) -> tuple[Array, Array, int]:
         first, last = bounds
         rows = np.repeat(np.arange(last - first), np.diff(starts[first : last + 1]))
         keys = _distinct(rows << 32 | indices[starts[first] : starts[last]])
-        return np.searchsorted(keys, np.arange(1, last - first + 1) << 32), _columns(keys)
+        columns = _columns(keys)
+        ends = np.searchsorted(keys, np.arange(1, last - first + 1) << 32)
+        return ends, columns, int(np.count_nonzero((keys >> 32) + first == columns))
 
-    filled = 0
+    filled = loops = 0
     for batch in _batches(list(itertools.pairwise(_row_cuts(starts))), chunk):
-        for (first, last), (ends, columns) in zip(batch, parallel_map(merge, batch), strict=True):
+        for (first, last), (ends, columns, own) in zip(batch, parallel_map(merge, batch), strict=True):
             indptr[first + 1 : last + 1] = filled + ends
             indices[filled : filled + len(columns)] = columns
             filled += len(columns)
-    return indptr
+            loops += own
+    return indptr, loops
 
 
 def _row_cuts(starts: Array) -> list[int]:
