@@ -14,7 +14,7 @@ ifneq ($(wildcard ../shared/badinputs),)
 export FASTGRL_BADINPUTS ?= $(abspath ../shared/badinputs)
 endif
 
-.PHONY: help demo test check slow bench reproduce reproduce-quick clean
+.PHONY: help demo test check slow bench bench-check reproduce reproduce-quick clean
 
 # Where the paper is rerun to; what is there already is not run again.
 REPRODUCTION ?= reproduction
@@ -23,7 +23,8 @@ help:
 	@echo "make demo    the whole product on scikit-learn's digits; writes the folder demo"
 	@echo "make test    the tests (make slow: those that take minutes)"
 	@echo "make check   style, types, import contracts"
-	@echo "make bench   side-by-side timings against other libraries (12 GB of memory; the SVD and link races need FASTGRL_DATA)"
+	@echo "make bench   one table per question, side by side with other libraries (an hour; 12 GB of memory, 20 GB of disk; most races need FASTGRL_DATA)"
+	@echo "make bench-check       whether anything became slower than the ratios that are stored (minutes)"
 	@echo "make reproduce         the paper's table and figures, with every method in them: about two hours, may be stopped and resumed"
 	@echo "make reproduce-quick   the same in minutes: one seed, one dataset of each kind, short trainings"
 	@echo "make clean   remove what the others made, but no reproduction: that may have taken hours"
@@ -61,21 +62,19 @@ reproduce: $(VENV)/.baselines
 reproduce-quick: $(VENV)/.baselines
 	$(BIN)/fastgrl reproduce all --quick -o $(REPRODUCTION)-quick
 
+# What is measured: files; the product and the SVD; models; links; nodes; start, load, estimates; growth; disk.
+BENCHMARKS := reading loading negatives memory kernels svd "svd --load" storage links embedding scale nodes node_scale updates \
+	startup pairs estimates roofline growth large
+
 bench: $(STAMP)
 	@$(PIP) install --quiet torch==2.13.0 && $(PIP) install --quiet sparse_dot_mkl mkl
-	@$(PIP) install --quiet torch_geometric numba pycleora scikit-network
-	$(BIN)/python benchmarks/reading.py
-	$(BIN)/python benchmarks/loading.py
-	$(BIN)/python benchmarks/negatives.py
-	$(BIN)/python benchmarks/memory.py
-	$(BIN)/python benchmarks/kernels.py
-	$(BIN)/python benchmarks/svd.py
-	$(BIN)/python benchmarks/svd.py --load
-	$(BIN)/python benchmarks/storage.py
-	$(BIN)/python benchmarks/links.py
-	$(BIN)/python benchmarks/scale.py
-	$(BIN)/python benchmarks/nodes.py
-	$(BIN)/python benchmarks/node_scale.py
+	@$(PIP) install --quiet torch_geometric gensim numba pycleora scikit-network
+	@for table in $(BENCHMARKS); do \
+		set -- $$table; echo "== benchmarks/$$1.py $${*:2}"; $(BIN)/python benchmarks/$$1.py $${*:2} || exit 1; echo; \
+	done
+
+bench-check: $(STAMP)
+	$(BIN)/python benchmarks/check.py
 
 clean:
 	rm -rf $(VENV) build dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

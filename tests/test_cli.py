@@ -112,7 +112,7 @@ def test_help_fits_a_screen_and_has_an_example(arguments, monkeypatch, capsys):
     assert len(shown.splitlines()) <= 30
     assert "Example: fastgrl link" in shown
     verbs = (
-        "demo inspect embed link score recommend update classify predict explain reproduce estimate "
+        "demo inspect import embed link score recommend update classify predict explain reproduce estimate "
         "evaluate datasets"
     )
     listed = [line.split()[1] for line in shown.splitlines() if line.startswith("│ ")]

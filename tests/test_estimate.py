@@ -399,6 +399,7 @@ def test_constants_are_those_of_the_fit_of_nodes():
     assert node_bytes.KEPT_BYTES == co_ridge_workshop.KEPT_BYTES
     assert node_bytes.TOGETHER == co_ridge_fits.TOGETHER
     assert node_bytes.PANELS == filter_panels.PANELS
+    assert node_bytes.CHUNK_ROWS == linalg.CHUNK_ROWS
     assert node_bytes.SMALL_VIEW == self_training.SMALL_VIEW
     assert node_costs.WALK_RANK == jkn_features.WALK_RANK
     assert node_bytes.MANY_LABELS == jkn_sweeps.DUAL_LABELS

@@ -135,10 +135,11 @@ PEAK = """
 import json, sys
 from pathlib import Path
 import numpy as np, scipy.sparse as sp, fastgrl as fg
+from fastgrl.datasets import rmat
 def status(field):
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith(field + ":"))
-graph = fg.datasets.rmat(17, edge_factor=6)
+graph = rmat(17, edge_factor=6)
 n, rng = graph.num_nodes, np.random.default_rng(0)
 X = None
 if sys.argv[1] == "words":
@@ -147,7 +148,7 @@ if sys.argv[1] == "words":
 y = np.full(n, -1)
 y[:1000] = rng.integers(0, 5, 1000)
 model = fg.NodeClassifier(select=False, rounds=2)
-warm = fg.datasets.rmat(8)
+warm = rmat(8)
 fg.NodeClassifier(select=False).fit(warm, [0, 1, -1, -1] * 64)
 cost = model.cost(graph, X, classes=5, labelled=1000)
 Path("/proc/self/clear_refs").write_text("5")

@@ -130,3 +130,20 @@ def test_a_quarter_of_the_entries_cost_less_than_half_a_point(name):
         model = fit_links(split.train, Settings("log-diffusion", 64, select=False, keep=keep)).model
         areas.append(roc_auc(model.score(split.held_out), model.score(split.negatives)))
     assert areas[1] > areas[0] - 0.005
+
+
+def test_quick_vectors_are_those_of_a_fit_that_holds_nothing_out():
+    graph = fg.load_dataset("digits").graph
+    vectors = fg.embed(graph, 16, quick=True)
+    assert vectors.shape == (graph.num_nodes, 16)
+    assert (vectors == fg.embed(graph, 16, quick=True, n_threads=1)).all()
+    assert not np.array_equal(vectors, fg.embed(graph, 16))
+
+
+@pytest.mark.parametrize("asked", [{"design": "degree-walk"}, {"select": True}])
+def test_quick_is_refused_where_it_means_nothing(asked):
+    graph = fg.Graph.from_edges([(0, 1), (1, 2), (2, 0)])
+    with pytest.raises(fg.FastgrlError, match="without selection"):
+        fg.embed(graph, 2, quick=True, **asked)
+    with pytest.raises(fg.FastgrlError, match="True or False"):
+        fg.embed(graph, 2, quick="yes")

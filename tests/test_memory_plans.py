@@ -243,12 +243,12 @@ def probe(case):
 
 GRID = [
     {"fit": {"design": "walk"}, "num_nodes": 100_000, "num_edges": 400_000},
-    {"fit": {"design": "degree-walk"}, "num_nodes": 200_000, "num_edges": 800_000},
-    {"fit": {"design": "degree-walk"}, "num_nodes": 200_000, "num_edges": 800_000, "share": 0.4},
+    {"fit": {"design": "degree-walk"}, "num_nodes": 100_000, "num_edges": 800_000},
+    {"fit": {"design": "degree-walk"}, "num_nodes": 100_000, "num_edges": 400_000, "share": 0.4},
     {
         "fit": {"design": "degree-walk"},
-        "num_nodes": 200_000,
-        "num_edges": 800_000,
+        "num_nodes": 100_000,
+        "num_edges": 400_000,
         "share": 0.4,
         "mapped": True,
     },

@@ -48,8 +48,8 @@ app = typer.Typer(
 @grouped
 def top(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="And kernel, BLAS, optional parts.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="With --version: one JSON object.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="With kernel and BLAS; --json too.")] = False,
+    json: Annotated[bool, typer.Option("--json", hidden=True)] = False,
     debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,
 ) -> None:
     """Learn from graphs by solving linear problems."""

@@ -17,8 +17,8 @@ ROUNDS = {"krylov": 8, "subspace": 10}
 # Panels alive inside one product with a walk matrix, and blocks while columns are made orthonormal, some of
 # them taken apart; Krylov keeps some single columns beside its bases.
 PRODUCT_PANELS, ORTHONORMAL_BLOCKS, SINGLE_COLUMNS = 4, 3.4, 20
-# With everything tall on disk: panels alive inside a product, and the chunks that are being worked on.
-SPILLED_PANELS, SPILLED_BUFFERS = 4, 4 << 20
+# With everything tall on disk: panels alive inside a product, single columns, and the chunks in work.
+SPILLED_PANELS, SPILLED_COLUMNS, SPILLED_BUFFERS = 4, 6, 2 << 20
 
 # A diffusion keeps at most so many entries of a row, 4 bytes for the column and 4 for the value; the
 # logarithm of both directions has up to twice as many, on graphs that were tried 1.2 to 1.85 times.
@@ -58,7 +58,8 @@ class Factorisation:
     def work_bytes(self) -> int:
         """What is held in memory at the peak, the answer included unless it is spilled."""
         if self.spilled:
-            return SPILLED_PANELS * self.panel * self._column_bytes + SPILLED_BUFFERS
+            columns = SPILLED_PANELS * self.panel + SPILLED_COLUMNS
+            return columns * self._column_bytes + SPILLED_BUFFERS
         return self._tall_bytes
 
     @property

@@ -42,8 +42,8 @@ def flows(graph: Graph) -> CSR:
 def renormalised_matrix(A: Any, *, dtype: Any = np.float32) -> Looped:
     """Â = (D+I)^-½ (A+I) (D+I)^-½ of a symmetric A, a SciPy matrix or a `CSR`: one pass per product.
 
-    >>> renormalised_matrix(scipy.sparse.csr_array([[0.0, 1.0], [1.0, 0.0]])) @ np.eye(2, dtype="float32")
-    array([[0.5, 0.5], [0.5, 0.5]], dtype=float32)
+    >>> renormalised_matrix(scipy.sparse.csr_array([[0.0, 1.0], [1.0, 0.0]]), dtype="float64") @ np.eye(2)
+    array([[0.5, 0.5], [0.5, 0.5]])
     """
     csr = A if isinstance(A, CSR) else csr_from_scipy(A)
     scale = looped_degrees(csr) ** -0.5

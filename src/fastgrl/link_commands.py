@@ -66,6 +66,7 @@ def embed(
         typer.Option(metavar="left|right", parser=one_of("side", ("left", "right")), help="If directed."),
     ] = "left",
     select: SelectIfAsked = False,
+    quick: Annotated[bool, typer.Option("--quick", help="log-diffusion with short rows.")] = False,
     force: Force = False,
 ) -> None:
     """Write a vector for every node, with its id; the same seed gives the same bits."""
@@ -75,7 +76,7 @@ def embed(
     files = check_embedding(out, force=force, inputs=(edges, reading.nodes))
     found = read_edges(edges, reading, printing)
     asked = _parameters(fit, select=select, threads=reading.threads)
-    run = _fitted(found.graph, edges, asked, printing, out=out)
+    run = _fitted(found.graph, edges, asked, printing, out=out, quick=quick)
     vectors = run.left if side == "left" else run.right
     # Checked before the work; a file that has come since is no reason to lose it.
     write_embedding(out, vectors, node_ids=found.graph.ids, force=True)
@@ -311,6 +312,7 @@ def _fitted(
     *,
     out: str,
     validation: Array | None = None,
+    quick: bool = False,
 ) -> LinkRun:
     # Not by a LinkPredictor: without scikit-learn a command starts in half the time.
     from fastgrl.link_runs import fit_graph
@@ -319,7 +321,9 @@ def _fitted(
     _refuse_rank(asked.n_components, graph)
     with bar(f"fitting {edges}", printing) as progress:
         place = scratch_folder(out, edges)
-        return fit_graph(graph, asked, validation=validation, progress=progress, scratch=place)
+        return fit_graph(
+            graph, asked, validation=validation, progress=progress, scratch=place, quick=quick
+        )
 
 
 def _refuse_rank(rank: int | None, graph: Graph) -> None:

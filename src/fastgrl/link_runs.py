@@ -90,12 +90,14 @@ def fit_graph(
     validation: Any = None,
     progress: Progress | None = None,
     scratch: str | None = None,
+    quick: bool = False,
 ) -> LinkRun:
     """Fit to a `Graph`, or to anything `as_graph` takes.
 
     `validation` lists pairs of ids that are known to be links though the graph does not have them, or is a
     tuple (links, others); settings are then chosen on them. `scratch` is the folder for what `max_memory`
-    sends to disk, by default that of temporary files.
+    sends to disk, by default that of temporary files. `quick` is a log-diffusion for its vectors alone, with
+    short rows and nothing held out: a point or two less accurate, several times faster.
 
     >>> fit_graph([("ann", "bob"), ("bob", "cy"), ("cy", "ann")], Parameters(n_components=2)).left.shape
     (3, 2)
@@ -104,6 +106,7 @@ def fit_graph(
     settings = settings_of(parameters, graph)
     plan = None if parameters.max_memory is None else plan_of(parameters, graph, scratch=scratch)
     settings = settings if plan is None else replace(settings, keep=plan.keep)
+    settings = replace(settings, quick=_checked_quick(quick, parameters))
     order = canonical_order_of(graph)
     position = None if order is None else np.argsort(order)
     known_order = graph if order is None else reordered(graph, order)
@@ -164,6 +167,14 @@ def _check_numbers(parameters: Parameters) -> None:
     threads_of(parameters.n_jobs)
 
 
+def _checked_quick(quick: Any, parameters: Parameters) -> bool:
+    if not isinstance(quick, bool | np.bool_):
+        raise ArgumentError(f"quick must be True or False, got {shown(quick)}")
+    if quick and (parameters.design != "log-diffusion" or parameters.select):
+        raise ArgumentError('quick is for the design "log-diffusion" without selection; leave it out')
+    return bool(quick)
+
+
 def cost_of(parameters: Parameters, graph: Graph) -> Estimate:
     """What a fit would cost; for log-diffusion a sample of rows is pushed to see how long they get."""
     design, rank = parameters.design, None
@@ -203,14 +214,17 @@ def embed(
     *,
     design: str = "log-diffusion",
     select: bool = False,
+    quick: bool = False,
     seed: int = 0,
     progress: Progress | None = None,
     n_threads: int | None = None,
 ) -> Array:
     """One vector per node, n×rank, in the order of `graph.node_ids`: the `embedding_` of a `LinkPredictor`.
 
+    `quick` keeps 16 entries of each row of a log-diffusion and holds nothing out: several times faster.
+
     >>> fg.embed(fg.Graph.from_edges([(0, 1), (1, 2), (2, 0), (2, 3)]), 2).shape
     (4, 2)
     """
     asked = Parameters(design=design, n_components=rank, select=select, random_state=seed, n_jobs=n_threads)
-    return fit_graph(graph, asked, progress=progress).left
+    return fit_graph(graph, asked, progress=progress, quick=quick).left

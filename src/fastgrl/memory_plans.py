@@ -112,7 +112,7 @@ def plan_for(
     >>> plan_for(usual, 4 * 10**9).words()
     'as usual'
     >>> plan_for(usual, 3 * 10**8, folder="/var/tmp").words()
-    'bases on disk, 1.6 GB of scratch in /var/tmp; panels of 8 columns'
+    'bases on disk, 1.74 GB of scratch in /var/tmp; panels of 8 columns'
     """
     place = scratch_folder() if folder is None else folder
     for way in _ways(cost, limit - held, row_length):
