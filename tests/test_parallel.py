@@ -142,7 +142,7 @@ PROGRAM = """
     import fastgrl as fg
     from fastgrl import kernels, linalg
 
-    kernels._WORTH_A_THREAD = linalg._WORTH_A_THREAD = 0  # every pass goes through the pool
+    kernels.WORTH_A_THREAD = linalg._WORTH_A_THREAD = 0  # every pass goes through the pool
     n = 30_000
     graph = sp.random_array((n, n), density=3e-4, rng=0, format="csr") > 0
     A = (graph + graph.T).astype(bool)

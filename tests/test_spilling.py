@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from fastgrl import kernels, spilling, transposition
 from fastgrl.errors import ArgumentError, UnavailableError
-from fastgrl.kernels import CSR, csr_from_scipy, multiply, polynomial, transpose
+from fastgrl.kernels import CSR, csr_from_scipy, multiply, transpose
 from fastgrl.parallel import use_threads
+from fastgrl.polynomials import polynomial
 from fastgrl.spilling import (
     gathered,
     is_mapped,
@@ -260,7 +261,7 @@ def sparse(kind, shape=(90, 70), density=0.1):
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.usefixtures("narrow")
 def test_a_mapped_matrix_multiplies_bit_for_bit_alike(kind, threads, tmp_path, monkeypatch):
-    monkeypatch.setattr(kernels, "_WORTH_A_THREAD", 1)
+    monkeypatch.setattr(kernels, "WORTH_A_THREAD", 1)
     matrix = sparse(kind, (90, 90))
     X = (
         np.random.default_rng(1)

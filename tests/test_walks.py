@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from split_cases import build, graphs, path
 
 import fastgrl as fg
-from fastgrl import kernels
+from fastgrl import kernels, polynomials
 from fastgrl.errors import ArgumentError, DtypeError, NotFiniteError, ShapeError
 from fastgrl.graph import Graph
 from fastgrl.metrics import roc_auc
@@ -55,9 +55,11 @@ def products(operator, X, monkeypatch):
         return call
 
     with monkeypatch.context() as patch:
-        patch.setattr(kernels, "_IN_CACHE", -1)
-        for name in ("_pass", "_multiply_by_scipy"):
-            patch.setattr(kernels, name, counted(getattr(kernels, name)))
+        patch.setattr(polynomials, "_IN_CACHE", -1)
+        passes = counted(kernels.pass_over)
+        patch.setattr(kernels, "pass_over", passes)
+        patch.setattr(polynomials, "pass_over", passes)
+        patch.setattr(kernels, "_multiply_by_scipy", counted(kernels._multiply_by_scipy))
         operator @ X
     return count[0]
 

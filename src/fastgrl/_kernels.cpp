@@ -238,6 +238,21 @@ void horner(Vector<int64_t> indptr, Vector<Index> indices, std::optional<Vector<
     }
 }
 
+// Rows `begin` to `end` of the matrix with rows in another order and columns under other names; the entries of a row stay
+// in their order, so that their sum stays the same.
+void relabel_rows(Vector<int64_t> indptr, Vector<int32_t> indices, Vector<int64_t> order, Vector<int32_t> names,
+                  Vector<int64_t> new_indptr, nb::ndarray<int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> out,
+                  int64_t begin, int64_t end) {
+    const int64_t *from = indptr.data(), *rows = order.data(), *to = new_indptr.data();
+    const int32_t *columns = indices.data(), *name = names.data();
+    int32_t *renamed = out.data();
+    nb::gil_scoped_release release;
+    for (int64_t row = begin; row < end; ++row) {
+        int64_t place = to[row];
+        for (int64_t e = from[rows[row]]; e < from[rows[row] + 1]; ++e) renamed[place++] = name[columns[e]];
+    }
+}
+
 // Each column's sum, row after row in double precision, whatever the other columns are.
 template <typename Scalar>
 void column_sums(Block<Scalar> x, nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu> sums) {
@@ -289,6 +304,8 @@ NB_MODULE(_kernels, m) {
     define_filters(m);
     define_folders(m);
     define_push(m);
+    m.def("relabel_rows", &relabel_rows, nb::arg().noconvert(), nb::arg().noconvert(), nb::arg().noconvert(),
+          nb::arg().noconvert(), nb::arg().noconvert(), nb::arg().noconvert(), nb::arg(), nb::arg());
     m.def("column_sums", &column_sums<float>, nb::arg("x").noconvert(), nb::arg("sums").noconvert());
     m.def("column_sums", &column_sums<double>, nb::arg("x").noconvert(), nb::arg("sums").noconvert());
     m.def("has_avx2", [] {

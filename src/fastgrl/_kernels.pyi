@@ -32,6 +32,17 @@ def horner(
     post: NDArray[Any] | None = None,
     shift: NDArray[Any] | None = None,
 ) -> None: ...
+def relabel_rows(
+    indptr: NDArray[Any],
+    indices: NDArray[Any],
+    order: NDArray[Any],
+    names: NDArray[Any],
+    new_indptr: NDArray[Any],
+    out: NDArray[Any],
+    begin: int,
+    end: int,
+    /,
+) -> None: ...
 def column_sums(x: NDArray[Any], sums: NDArray[Any]) -> None: ...
 def has_avx2() -> bool: ...
 

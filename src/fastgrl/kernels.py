@@ -28,10 +28,8 @@ from fastgrl.transposition import transposed_rows
 Array = NDArray[Any]
 
 # Below this many multiply-adds a product takes less time than waking a thread.
-_WORTH_A_THREAD = 4_000_000
+WORTH_A_THREAD = 4_000_000
 _PIECES_PER_THREAD = 4
-# A block up to this size goes through a polynomial some columns at a time, as many as a register holds.
-_IN_CACHE, _PACK_BYTES = 8 << 20, 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,70 +237,15 @@ def multiply(matrix: CSR, X: Array, *, row_scale: Array | None = None, shift: Ar
         None if part is None else np.ascontiguousarray(part, dtype=dtype) for part in (row_scale, shift)
     )
     if _chosen_kernel() == "scipy":
-        return _finished(_multiply_by_scipy(matrix, X, dtype), X, _Added(None, scale, shift))
+        return _finished(_multiply_by_scipy(matrix, X, dtype), scale, shift)
     Y = np.empty((matrix.shape[0], X.shape[1]), dtype)
-    _pass(matrix, scale, X, Y, **({} if shift is None else {"shift": shift}))
+    pass_over(matrix, scale, X, Y, **({} if shift is None else {"shift": shift}))
     return Y
 
 
-def polynomial(
-    matrix: CSR,
-    X: Array,
-    coefficients: Array,
-    *,
-    row_scale: Array | None = None,
-    walked: bool = True,
-    extra: Array | None = None,
-    post: Array | None = None,
-    shift: Array | None = None,
-) -> Array:
-    """`diag(post) (Σ c_i T^(i-1) + diag(extra)) B + 1 shift'`, where T = diag(row_scale) matrix is square.
-
-    B is T X, or X itself if not `walked`. By Horner's rule with one pass over the matrix for each power; all
-    that is added goes along in these passes. Columns are independent of each other, so that a block that fits
-    into the caches goes through all passes at once, some columns on each thread.
-
-    >>> eye = csr_from_scipy(sp.eye_array(2, format="csr"))
-    >>> polynomial(eye, np.array([[1.0], [2.0]]), np.array([3.0, 2.0]), shift=np.array([-1.0]))
-    array([[4.], [9.]])
-    """
-    dtypes = [part.dtype for part in (X, matrix, row_scale) if part is not None and part.dtype is not None]
-    dtype = np.result_type(*dtypes)
-    X = np.ascontiguousarray(X, dtype=dtype)
-    scale, extra, post, shift = (
-        None if part is None else np.ascontiguousarray(part, dtype=dtype)
-        for part in (row_scale, extra, post, shift)
-    )
-    added = _Added(extra, post, shift)
-    c = np.ascontiguousarray(coefficients, dtype=np.float64)
-    if _chosen_kernel() == "scipy":
-        B = multiply(matrix, X, row_scale=scale) if walked else X
-        return _horner_by_scipy(matrix, B, c, scale, added)
-    in_cache = X.shape[0] * X.shape[1] * dtype.itemsize <= _IN_CACHE and not matrix.mapped
-    if len(c) > 1 and in_cache and _columns_per_thread(matrix, X, len(c)) < X.shape[1]:
-        return _horner_by_columns(matrix, X, c, scale, added, walked)
-    B = multiply(matrix, X, row_scale=scale) if walked else X
-    return _horner_by_rows(matrix, B, c, scale, added)
-
-
-@dataclass(frozen=True, eq=False)
-class _Added:
-    """What the last pass adds or multiplies with."""
-
-    extra: Array | None
-    post: Array | None
-    shift: Array | None
-
-    def columns(self, begin: int, end: int) -> dict[str, Array | None]:
-        """As the compiled kernel takes it, for some of the columns."""
-        shift = None if self.shift is None else self.shift[begin:end]
-        return {"extra": self.extra, "post": self.post, "shift": shift}
-
-
-def _pass(matrix: CSR, scale: Array | None, X: Array, Y: Array, **added: Any) -> None:
-    """Y ← diag(scale) matrix X and what is added, by row ranges on all threads."""
-    compiled, use_avx2 = _compiled(), _chosen_kernel() == "avx2"
-    assert compiled is not None
+def pass_over(matrix: CSR, scale: Array | None, X: Array, Y: Array, **added: Any) -> None:
+    """Y ← diag(scale) matrix X, and what is `added` as the compiled kernel takes it, on all threads."""
+    compiled, use_avx2 = compiled_kernel()
 
     def rows(bounds: tuple[int, int]) -> None:
         compiled.multiply_rows(
@@ -313,65 +256,9 @@ def _pass(matrix: CSR, scale: Array | None, X: Array, Y: Array, **added: Any) ->
         parallel_map(rows, _row_ranges(matrix, X.shape[1], *part))
 
 
-def _horner_by_rows(matrix: CSR, B: Array, c: Array, scale: Array | None, added: _Added) -> Array:
-    *lower, highest = c.tolist()
-    if not lower:
-        return _finished(highest * B, B, added)
-    Z: Array = highest * B
-    work = np.empty_like(B)
-    for power, coefficient in reversed(list(enumerate(lower))):
-        last = added.columns(0, B.shape[1]) if power == 0 else {}
-        _pass(matrix, scale, Z, work, b=B, coefficient=coefficient, **last)
-        Z, work = work, Z
-    return Z
-
-
-def _horner_by_columns(
-    matrix: CSR, X: Array, c: Array, scale: Array | None, added: _Added, walked: bool
-) -> Array:
-    """All passes for a few columns at a time, which never leave the cache of the thread that has them."""
-    compiled, use_avx2 = _compiled(), _chosen_kernel() == "avx2"
-    assert compiled is not None
-    Y, width = np.empty_like(X), _columns_per_thread(matrix, X, len(c))
-
-    def columns(begin: int) -> None:
-        end = min(begin + width, X.shape[1])
-        B, rows = X[:, begin:end], (matrix.indptr, matrix.indices, matrix.values)
-        work, out = np.empty(B.shape, X.dtype), np.empty(B.shape, X.dtype)
-        if walked:
-            B = np.empty(B.shape, X.dtype)
-            compiled.multiply_rows(*rows, scale, X[:, begin:end], B, 0, len(X), use_avx2)
-        compiled.horner(*rows, scale, B, work, out, c, use_avx2, **added.columns(begin, end))
-        Y[:, begin:end] = out
-
-    parallel_map(columns, range(0, X.shape[1], width))
-    return Y
-
-
-def _columns_per_thread(matrix: CSR, X: Array, passes: int) -> int:
-    """Whole registers of columns, as many for each thread; all of them if the work is not worth a second."""
-    lanes, columns = _PACK_BYTES // X.dtype.itemsize, int(X.shape[1])
-    threads = 1 if matrix.num_stored * passes * columns < _WORTH_A_THREAD else thread_count()
-    return lanes * max(1, -(-columns // (lanes * threads)))
-
-
-def _horner_by_scipy(matrix: CSR, B: Array, c: Array, scale: Array | None, added: _Added) -> Array:
-    *lower, highest = c.tolist()
-    Z = highest * B
-    for coefficient in reversed(lower):
-        Z = multiply(matrix, Z, row_scale=scale)
-        Z += coefficient * B
-    return _finished(Z, B, added)
-
-
-def _finished(Z: Array, B: Array, added: _Added) -> Array:
-    if added.extra is not None:
-        Z += added.extra[:, None] * B
-    if added.post is not None:
-        Z *= added.post[:, None]
-    if added.shift is not None:
-        Z += added.shift
-    return Z
+def _finished(Y: Array, scale: Array | None, shift: Array | None) -> Array:
+    Y = Y if scale is None else Y * scale[:, None]
+    return Y if shift is None else Y + shift
 
 
 def mapped_parts(matrix: CSR) -> Iterator[tuple[int, int]]:
@@ -404,7 +291,7 @@ def _row_ranges(matrix: CSR, columns: int, begin: int, end: int) -> list[tuple[i
     """Rows `begin` to `end` in ranges with about equally many stored entries."""
     first, threads = int(matrix.indptr[begin]), thread_count()
     stored = int(matrix.indptr[end]) - first
-    if threads == 1 or stored * columns < _WORTH_A_THREAD:
+    if threads == 1 or stored * columns < WORTH_A_THREAD:
         return [(begin, end)]
     pieces = threads * _PIECES_PER_THREAD
     cuts = np.searchsorted(matrix.indptr, first + stored * np.arange(1, pieces) // pieces)
@@ -434,6 +321,13 @@ def _compiled() -> ModuleType | None:
 def compiled_module() -> ModuleType | None:
     """The compiled module, or None where it was not built or FASTGRL_KERNEL=scipy turns it off."""
     return None if _chosen_kernel() == "scipy" else _compiled()
+
+
+def compiled_kernel() -> tuple[ModuleType, bool]:
+    """The compiled module, where there is one, and whether it is to use wide instructions."""
+    compiled = _compiled()
+    assert compiled is not None
+    return compiled, _chosen_kernel() == "avx2"
 
 
 def _import_kernel() -> tuple[ModuleType | None, str]:

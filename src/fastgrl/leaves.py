@@ -25,6 +25,7 @@ from fastgrl.checks import (
 from fastgrl.errors import DtypeError, FastgrlError, ShapeError
 from fastgrl.linalg import seam_of
 from fastgrl.operators import Operator, as_operator, horner, settle
+from fastgrl.polynomials import polynomial
 
 _FLOAT64 = np.dtype(np.float64)
 
@@ -68,10 +69,10 @@ class Matrix(Operator):
             return horner(self, coefficients, X)
         left, right, c = self.row_scale, self.column_scale, np.asarray(coefficients)
         if right is None:
-            return kernels.polynomial(self.a, X, c, row_scale=left)
+            return polynomial(self.a, X, c, row_scale=left)
         # (L a R)^i = L a (R L a)^(i-1) R
         inner = right if left is None else right * left
-        Z = kernels.polynomial(self.a, right[:, None] * X, c, row_scale=inner, walked=False)
+        Z = polynomial(self.a, right[:, None] * X, c, row_scale=inner, walked=False)
         return kernels.multiply(self.a, Z, row_scale=left)
 
     @property

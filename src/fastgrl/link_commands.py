@@ -321,9 +321,7 @@ def _fitted(
     _refuse_rank(asked.n_components, graph)
     with bar(f"fitting {edges}", printing) as progress:
         place = scratch_folder(out, edges)
-        return fit_graph(
-            graph, asked, validation=validation, progress=progress, scratch=place, quick=quick
-        )
+        return fit_graph(graph, asked, validation=validation, progress=progress, scratch=place, quick=quick)
 
 
 def _refuse_rank(rank: int | None, graph: Graph) -> None:

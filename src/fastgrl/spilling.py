@@ -67,6 +67,11 @@ def panel_columns(usual: int) -> int:
     return min(usual, _panel.get() or usual)
 
 
+def limited() -> bool:
+    """Whether a plan for little memory is in force."""
+    return spilling() or _panel.get() is not None
+
+
 def spilling() -> bool:
     """Whether tall arrays go to disk here."""
     return _folder.get() is not None

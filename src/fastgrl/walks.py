@@ -21,12 +21,13 @@ from fastgrl.checks import Array, checked_dtype, integer, shown, size
 from fastgrl.errors import ArgumentError, DtypeError, NotFiniteError, ShapeError
 from fastgrl.fsvd import SVD, Progress, fsvd
 from fastgrl.graph import Graph
-from fastgrl.kernels import CSR, csr_from_scipy, multiply, polynomial
+from fastgrl.kernels import CSR, csr_from_scipy, multiply
 from fastgrl.leaves import Diagonal, Function, Identity, Matrix, Ones
 from fastgrl.linalg import seam_of
 from fastgrl.normalisations import adjacency, in_degrees, transition
 from fastgrl.operators import Operator, Polynomial, settle
 from fastgrl.parallel import single_threaded_blas, use_threads
+from fastgrl.polynomials import polynomial
 
 Design = Literal["walk", "degree-walk", "as-released"]
 DEFAULT_NEGATIVE: dict[str, float] = {"walk": 1.0, "degree-walk": 3.0, "as-released": 3.0}
