@@ -53,6 +53,11 @@ def home(case: Case, tmp_path: Path) -> Iterator[Path]:
         yield Path(top) / case.name
 
 
+def without_seconds(text: str) -> str:
+    """A quote's time is measured, and so never quite the same."""
+    return re.sub(r'"seconds": [0-9.e-]+', "", text)
+
+
 @pytest.fixture(scope="module")
 def model(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return badinputs.fit_model(server, tmp_path_factory.mktemp("models") / "fitted")
@@ -74,7 +79,8 @@ def test_every_awkward_input_is_inspected_as_a_user_should_get_it(case: Case, se
         check_success(case, outcome)
         check_facts(case, outcome, home)
     if case.repeat_equal:
-        assert server.run(case, home, badinputs.as_inspection(case), names).stdout == outcome.stdout
+        again = server.run(case, home, badinputs.as_inspection(case), names)
+        assert without_seconds(again.stdout) == without_seconds(outcome.stdout)
 
 
 @needs_folder

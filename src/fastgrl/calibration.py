@@ -51,6 +51,9 @@ _NODE_PROBES: dict[str, Callable[[NodeBench, float], Rate]] = {
 }
 
 
+_LEAST_SECONDS = 0.1
+
+
 def calibrate(
     graph: Graph, cost: Estimate | NodeEstimate, *, threads: int | None = None, seconds: float = 1.0
 ) -> Rates:
@@ -66,12 +69,13 @@ def calibrate(
     >>> sorted(calibrate(graph, cost, seconds=0.1).measured)
     ['dense', 'product']
     """
-    end = probes.clock() + seconds
     asked = thread_count() if threads is None else threads
     # Settings on threads of their own: each of them runs on one.
     used = 1 if isinstance(cost, NodeEstimate) and cost.small else asked
     lengths: dict[float, float] = {}
     available, expected = _probes_of(graph, cost, lengths), expected_seconds(cost)
+    # To probe for a second what takes a tenth of one would be a bad joke.
+    end = probes.clock() + min(seconds, _LEAST_SECONDS + sum(expected.values()) / 2)
     measured: dict[str, Rate] = {}
     wanted = [step for step in available if expected.get(step, 0) > _WORTH_MEASURING * sum(expected.values())]
     with use_threads(used), single_threaded_blas():

@@ -2,8 +2,8 @@
 
 A product gathers a row of the block for every stored entry. Rows of nodes with many neighbours are gathered
 often; side by side they share pages, and the processor finds them sooner. How much that saves depends on the
-graph and on the order its nodes had, so it is measured: the first product is timed as the matrix is, the
-second in the other order, and the faster one is taken from then on. Entries of a row keep their order, so
+graph and on the order its nodes had, so it is measured: the first products are timed as the matrix is, the
+next in the other order, and the faster one is taken from then on. Entries of a row keep their order, so
 that sums keep their bits.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from fastgrl.spilling import limited
 
 # Smaller blocks stay in the caches whatever the order.
 LEAST_ROWS = 1 << 18
+_TIMES = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,11 +48,16 @@ Product = Callable[[CSR, Array, Array | None, Added], Array]
 
 @dataclass(eq=False)
 class _Trial:
-    """What is known about a matrix: seconds of a product as it is and sorted, for each column."""
+    """Seconds for each column, of products with a matrix as it is and sorted, and what came of it."""
 
-    as_it_is: float | None = None
-    sorted: float | None = None
+    as_it_is: list[float] = field(default_factory=list)
+    sorted: list[float] = field(default_factory=list)
     rows: SortedRows | None = None
+
+    @property
+    def undecided(self) -> list[float] | None:
+        """The times that are still to be taken."""
+        return next((times for times in (self.as_it_is, self.sorted) if len(times) < _TIMES), None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,9 +89,9 @@ class SortedRows:
 
     def multiply(self, X: Array, scale: Array | None, added: Added, product: Product) -> Array:
         """`product` with rows in this order, and the result in the order of A."""
-        return product(self.matrix, X[self.order], _taken(scale, self.order), added.rows(self.order))[
-            self.place
-        ]
+        order = self.order
+        Y = product(self.matrix, _gathered(X, order), _taken(scale, order), added.rows(order))
+        return _gathered(Y, self.place)
 
 
 def sorted_by_degree(matrix: CSR, X: Array, scale: Array | None, added: Added, product: Product) -> Array:
@@ -93,20 +99,15 @@ def sorted_by_degree(matrix: CSR, X: Array, scale: Array | None, added: Added, p
     if not _may_pay(matrix):
         return product(matrix, X, scale, added)
     trial: _Trial = matrix.__dict__.setdefault("_trial", _Trial())
-    begin = time.perf_counter()
-    if trial.as_it_is is None:
-        Y = product(matrix, X, scale, added)
-        trial.as_it_is = (time.perf_counter() - begin) / X.shape[1]
-    elif trial.sorted is None:
+    times = trial.undecided
+    if times is trial.sorted and trial.rows is None:
         trial.rows = SortedRows.of(matrix)
-        begin = time.perf_counter()
-        Y = trial.rows.multiply(X, scale, added, product)
-        trial.sorted = (time.perf_counter() - begin) / X.shape[1]
-        trial.rows = trial.rows if trial.sorted < trial.as_it_is else None
-    elif trial.rows is None:
-        Y = product(matrix, X, scale, added)
-    else:
-        Y = trial.rows.multiply(X, scale, added, product)
+    begin, rows = time.perf_counter(), trial.rows
+    Y = product(matrix, X, scale, added) if rows is None else rows.multiply(X, scale, added, product)
+    if times is not None:
+        times.append((time.perf_counter() - begin) / X.shape[1])
+        if trial.undecided is None and min(trial.sorted) >= min(trial.as_it_is):
+            trial.rows = None
     return Y
 
 
@@ -115,6 +116,18 @@ def _may_pay(matrix: CSR) -> bool:
     large = matrix.shape[0] >= LEAST_ROWS and matrix.num_stored >= 4 * matrix.shape[0]
     plain = matrix.values is None and matrix.indices.dtype == np.int32 and not matrix.mapped
     return large and plain and not limited()
+
+
+def _gathered(X: Array, rows: Array, at_once: int = 1 << 15) -> Array:
+    """X[rows], on all threads."""
+    out = np.empty_like(X)
+
+    def take(begin: int) -> None:
+        part = slice(begin, begin + at_once)
+        np.take(X, rows[part], axis=0, out=out[part], mode="clip")
+
+    parallel_map(take, range(0, len(rows), at_once))
+    return out
 
 
 def _taken(values: Array | None, order: Array) -> Array | None:
