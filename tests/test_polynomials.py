@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastgrl as fg
-from fastgrl import kernels, polynomials, row_orders
+from fastgrl import kernels, row_orders
 from fastgrl.kernels import compiled_module, csr_from_scipy
 from fastgrl.polynomials import polynomial
 from fastgrl.spilling import use_panels
@@ -70,21 +70,18 @@ def test_a_column_has_the_same_bits_beside_any_others(size, columns, data, dtype
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_ways_through_the_cache_and_around_it_have_the_same_bits(threads, monkeypatch):
+def test_threads_leave_the_bits_alone(threads, monkeypatch):
     matrix, X, parts = problem(500, 20, 0, np.float32)
     c = np.arange(5.0, 0, -1)
-    monkeypatch.setattr(polynomials, "_IN_CACHE", -1)
-    by_rows = polynomial(matrix, X, c, **parts)
-    monkeypatch.undo()
+    expected = polynomial(matrix, X, c, **parts)
     monkeypatch.setattr(kernels, "WORTH_A_THREAD", 0)
     with fg.parallel.use_threads(threads):
-        assert (polynomial(matrix, X, c, **parts) == by_rows).all()
+        assert (polynomial(matrix, X, c, **parts) == expected).all()
 
 
 def test_rows_in_the_order_of_their_degrees_give_the_same_bits(monkeypatch):
     matrix, X, parts = problem(300, 16, 1, np.float32)
     c = np.array([3.0, 2.0, 1.0])
-    monkeypatch.setattr(polynomials, "_IN_CACHE", -1)
     expected = polynomial(matrix, X, c, **parts)
     monkeypatch.setattr(row_orders, "LEAST_ROWS", 1)
     for faster in (False, True):
@@ -101,7 +98,6 @@ def test_rows_in_the_order_of_their_degrees_give_the_same_bits(monkeypatch):
 
 def test_no_second_copy_is_made_where_memory_is_short(monkeypatch):
     matrix, X, parts = problem(300, 16, 1, np.float32)
-    monkeypatch.setattr(polynomials, "_IN_CACHE", -1)
     monkeypatch.setattr(row_orders, "LEAST_ROWS", 1)
     with use_panels(8):
         polynomial(matrix, X, np.ones(3), **parts)

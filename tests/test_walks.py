@@ -55,7 +55,6 @@ def products(operator, X, monkeypatch):
         return call
 
     with monkeypatch.context() as patch:
-        patch.setattr(polynomials, "_IN_CACHE", -1)
         passes = counted(kernels.pass_over)
         patch.setattr(kernels, "pass_over", passes)
         patch.setattr(polynomials, "pass_over", passes)

@@ -206,38 +206,6 @@ void multiply_rows(Vector<int64_t> indptr, Vector<Index> indices, std::optional<
     run(task, columns, use_avx2);
 }
 
-// Z <- coefficients[i] B + T Z for i = last - 1 .. 0 from Z = coefficients[last] B on, all rows, on one thread: for
-// panels that stay in the cache. The passes alternate between `work` and `y`; the last one ends in y.
-template <typename Index, typename Value, typename Scalar>
-void horner(Vector<int64_t> indptr, Vector<Index> indices, std::optional<Vector<Value>> values,
-            std::optional<Vector<Scalar>> scale, Block<Scalar> b, Output<Scalar> work, Output<Scalar> y,
-            Vector<double> coefficients, bool use_avx2, std::optional<Vector<Scalar>> extra,
-            std::optional<Vector<Scalar>> post, std::optional<Vector<Scalar>> shift) {
-    const int64_t rows = static_cast<int64_t>(b.shape(0)), columns = static_cast<int64_t>(b.shape(1));
-    const int64_t passes = static_cast<int64_t>(coefficients.shape(0)) - 1;
-    const double *c = coefficients.data();
-    Task<Index, Value, Scalar> task{indptr.data(), indices.data(), data_or_null(values), data_or_null(scale),
-                                    nullptr, nullptr, 0, 0, 0, rows, indptr.data()[rows] - 1, b.data(), nullptr,
-                                    nullptr, nullptr, b.stride(0), Scalar(0)};
-    const Scalar *last_extra = data_or_null(extra), *last_post = data_or_null(post), *last_shift = data_or_null(shift);
-    Scalar *places[2] = {y.data(), work.data()};
-    const int64_t strides[2] = {y.stride(0), work.stride(0)};
-    nb::gil_scoped_release release;
-    int64_t place = passes % 2;
-    const Scalar highest = static_cast<Scalar>(c[passes]);
-    for (int64_t row = 0; row < rows; ++row)
-        for (int64_t column = 0; column < columns; ++column)
-            places[place][row * strides[place] + column] = highest * task.b[row * task.b_stride + column];
-    for (int64_t pass = passes - 1; pass >= 0; --pass) {
-        task.x = places[place], task.x_stride = strides[place];
-        place = 1 - place;
-        task.y = places[place], task.y_stride = strides[place];
-        task.coefficient = static_cast<Scalar>(c[pass]);
-        if (pass == 0) task.extra = last_extra, task.post = last_post, task.shift = last_shift;
-        run(task, columns, use_avx2);
-    }
-}
-
 // Rows `begin` to `end` of the matrix with rows in another order and columns under other names; the entries of a row stay
 // in their order, so that their sum stays the same.
 void relabel_rows(Vector<int64_t> indptr, Vector<int32_t> indices, Vector<int64_t> order, Vector<int32_t> names,
@@ -250,6 +218,21 @@ void relabel_rows(Vector<int64_t> indptr, Vector<int32_t> indices, Vector<int64_
     for (int64_t row = begin; row < end; ++row) {
         int64_t place = to[row];
         for (int64_t e = from[rows[row]]; e < from[rows[row] + 1]; ++e) renamed[place++] = name[columns[e]];
+    }
+}
+
+// out[c, r] = x[r, c]: a block stored by rows into one stored by columns, a few cache lines of either at a time.
+template <typename Scalar>
+void transpose_block(Block<Scalar> x, Output<Scalar> out) {
+    const int64_t rows = static_cast<int64_t>(x.shape(0)), columns = static_cast<int64_t>(x.shape(1));
+    const int64_t from = x.stride(0), to = out.stride(0);
+    const Scalar *source = x.data();
+    Scalar *target = out.data();
+    nb::gil_scoped_release release;
+    for (int64_t first = 0; first < rows; first += kRowsAtOnce) {
+        const int64_t last = first + kRowsAtOnce < rows ? first + kRowsAtOnce : rows;
+        for (int64_t column = 0; column < columns; ++column)
+            for (int64_t row = first; row < last; ++row) target[column * to + row] = source[row * from + column];
     }
 }
 
@@ -284,11 +267,6 @@ void define(nb::module_ &m) {
           nb::arg("b").none().noconvert() = nb::none(), nb::arg("coefficient") = 0.0,
           nb::arg("extra").none().noconvert() = nb::none(), nb::arg("post").none().noconvert() = nb::none(),
           nb::arg("shift").none().noconvert() = nb::none());
-    m.def("horner", &horner<Index, Value, Scalar>, nb::arg("indptr").noconvert(), nb::arg("indices").noconvert(),
-          nb::arg("values").none().noconvert(), nb::arg("scale").none().noconvert(), nb::arg("b").noconvert(),
-          nb::arg("work").noconvert(), nb::arg("y").noconvert(), nb::arg("coefficients").noconvert(),
-          nb::arg("use_avx2"), nb::arg("extra").none().noconvert() = nb::none(),
-          nb::arg("post").none().noconvert() = nb::none(), nb::arg("shift").none().noconvert() = nb::none());
 }
 
 }  // namespace
@@ -306,6 +284,8 @@ NB_MODULE(_kernels, m) {
     define_push(m);
     m.def("relabel_rows", &relabel_rows, nb::arg().noconvert(), nb::arg().noconvert(), nb::arg().noconvert(),
           nb::arg().noconvert(), nb::arg().noconvert(), nb::arg().noconvert(), nb::arg(), nb::arg());
+    m.def("transpose_block", &transpose_block<float>, nb::arg("x").noconvert(), nb::arg("out").noconvert());
+    m.def("transpose_block", &transpose_block<double>, nb::arg("x").noconvert(), nb::arg("out").noconvert());
     m.def("column_sums", &column_sums<float>, nb::arg("x").noconvert(), nb::arg("sums").noconvert());
     m.def("column_sums", &column_sums<double>, nb::arg("x").noconvert(), nb::arg("sums").noconvert());
     m.def("has_avx2", [] {

@@ -18,20 +18,7 @@ def multiply_rows(
     post: NDArray[Any] | None = None,
     shift: NDArray[Any] | None = None,
 ) -> None: ...
-def horner(
-    indptr: NDArray[Any],
-    indices: NDArray[Any],
-    values: NDArray[Any] | None,
-    scale: NDArray[Any] | None,
-    b: NDArray[Any],
-    work: NDArray[Any],
-    y: NDArray[Any],
-    coefficients: NDArray[Any],
-    use_avx2: bool,
-    extra: NDArray[Any] | None = None,
-    post: NDArray[Any] | None = None,
-    shift: NDArray[Any] | None = None,
-) -> None: ...
+def transpose_block(x: NDArray[Any], out: NDArray[Any]) -> None: ...
 def relabel_rows(
     indptr: NDArray[Any],
     indices: NDArray[Any],

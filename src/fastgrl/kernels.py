@@ -313,6 +313,22 @@ def column_sums(X: Array) -> Array:
     return sums
 
 
+def transpose_block(X: Array, out: Array) -> None:
+    """`out[:] = X.T`; rows of either lie together in memory.
+
+    >>> out = np.empty((1, 2))
+    >>> transpose_block(np.array([[1.0], [2.0]]), out)
+    >>> out
+    array([[1., 2.]])
+    """
+    compiled = compiled_module()
+    plain = all(part.strides[1] == part.itemsize for part in (X, out)) and X.dtype == out.dtype
+    if compiled is None or not plain or X.dtype not in FLOATS:
+        out[:] = X.T
+    else:
+        compiled.transpose_block(X, out)
+
+
 @functools.cache
 def _compiled() -> ModuleType | None:
     return _import_kernel()[0]

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fastgrl.kernels import column_sums
+from fastgrl.kernels import column_sums, transpose_block
 from fastgrl.parallel import parallel_map
 from fastgrl.spilling import is_mapped, release, scratch_array, scratch_zeros
 
@@ -28,7 +28,7 @@ PROBES = 4
 GROUP = 8  # columns of a basis that are left out of a combination together, if their coefficients are zero
 
 # Below this many multiply-adds a dense pass takes less time than waking a thread.
-_WORTH_A_THREAD = 4_000_000
+_WORTH_A_THREAD = 30_000_000
 
 Array = NDArray[Any]
 Host = NDArray[np.floating[Any]]
@@ -213,7 +213,7 @@ def _append(basis: NumpyBasis, block: Array) -> NumpyBasis:
 
     def copy(first: int, last: int) -> None:
         number = first // CHUNK_ROWS
-        array[number, begin:total, : last - first] = block[first:last].T
+        transpose_block(block[first:last], array[number, begin:total, : last - first])
         np.add(before[first:last], block[first:last] @ gamma, out=combinations[first:last])
         release(array, number, number + 1)
         for tall in (block, before, combinations):

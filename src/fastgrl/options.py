@@ -145,7 +145,9 @@ class FitOptions:
         float | None, _fit(metavar="X", parser=number("negative"), help="λ of non-edges.")
     ] = None
     seed: Annotated[int, _count(_fit, "seed", "Same seed, same bits (0).", least=0, most=_LARGEST_SEED)] = 0
-    max_memory: Annotated[int | None, _fit(metavar="8GB", parser=_amount, help="Stay below, or refuse.")] = None
+    max_memory: Annotated[int | None, _fit(metavar="8GB", parser=_amount, help="Stay below, or refuse.")] = (
+        None
+    )
     bipartite: Annotated[
         bool, _fit("--bipartite/--no-bipartite", help="Links between two sides only (no).")
     ] = False
@@ -177,7 +179,9 @@ class NodeFitOptions:
         ),
     ] = None
     seed: Annotated[int, _count(_fit, "seed", "Same seed, same bits (0).", least=0, most=_LARGEST_SEED)] = 0
-    max_memory: Annotated[int | None, _fit(metavar="8GB", parser=_amount, help="Stay below, or refuse.")] = None
+    max_memory: Annotated[int | None, _fit(metavar="8GB", parser=_amount, help="Stay below, or refuse.")] = (
+        None
+    )
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastgrl import kernels
 from fastgrl.checks import Array
-from fastgrl.kernels import CSR, compiled_kernel, compiled_module, multiply, pass_over
-from fastgrl.parallel import parallel_map, thread_count
+from fastgrl.kernels import CSR, compiled_module, multiply, pass_over
 from fastgrl.row_orders import Added, sorted_by_degree
-
-# A block up to this size goes through a polynomial some columns at a time, as many as a register holds.
-_IN_CACHE, _PACK_BYTES = 8 << 20, 32
 
 
 def polynomial(
@@ -28,8 +23,7 @@ def polynomial(
     """`diag(post) (Σ c_i T^(i-1) + diag(extra)) B + 1 shift'`, where T = diag(row_scale) matrix is square.
 
     B is T X, or X itself if not `walked`. By Horner's rule with one pass over the matrix for each power; all
-    that is added goes along in these passes. Columns are independent of each other, so that a block that fits
-    into the caches goes through all passes at once, some columns on each thread.
+    that is added goes along in these passes.
 
     >>> eye = fg.Matrix(scipy.sparse.eye_array(2, format="csr")).a
     >>> polynomial(eye, np.array([[1.0], [2.0]]), np.array([3.0, 2.0]), shift=np.array([-1.0]))
@@ -47,9 +41,6 @@ def polynomial(
     if compiled_module() is None:
         B = multiply(matrix, X, row_scale=scale) if walked else X
         return _horner_by_scipy(matrix, B, c, scale, added)
-    in_cache = X.shape[0] * X.shape[1] * dtype.itemsize <= _IN_CACHE and not matrix.mapped
-    if len(c) > 1 and in_cache and _columns_per_thread(matrix, X, len(c)) < X.shape[1]:
-        return _horner_by_columns(matrix, X, c, scale, added, walked)
 
     def by_rows(matrix: CSR, X: Array, scale: Array | None, added: Added) -> Array:
         B = multiply(matrix, X, row_scale=scale) if walked else X
@@ -69,34 +60,6 @@ def _horner_by_rows(matrix: CSR, B: Array, c: Array, scale: Array | None, added:
         pass_over(matrix, scale, Z, work, b=B, coefficient=coefficient, **last)
         Z, work = work, Z
     return Z
-
-
-def _horner_by_columns(
-    matrix: CSR, X: Array, c: Array, scale: Array | None, added: Added, walked: bool
-) -> Array:
-    """All passes for a few columns at a time, which never leave the cache of the thread that has them."""
-    compiled, use_avx2 = compiled_kernel()
-    Y, width = np.empty_like(X), _columns_per_thread(matrix, X, len(c))
-
-    def columns(begin: int) -> None:
-        end = min(begin + width, X.shape[1])
-        B, rows = X[:, begin:end], (matrix.indptr, matrix.indices, matrix.values)
-        work, out = np.empty(B.shape, X.dtype), np.empty(B.shape, X.dtype)
-        if walked:
-            B = np.empty(B.shape, X.dtype)
-            compiled.multiply_rows(*rows, scale, X[:, begin:end], B, 0, len(X), use_avx2)
-        compiled.horner(*rows, scale, B, work, out, c, use_avx2, **added.columns(begin, end))
-        Y[:, begin:end] = out
-
-    parallel_map(columns, range(0, X.shape[1], width))
-    return Y
-
-
-def _columns_per_thread(matrix: CSR, X: Array, passes: int) -> int:
-    """Whole registers of columns, as many for each thread; all of them if the work is not worth a second."""
-    lanes, columns = _PACK_BYTES // X.dtype.itemsize, int(X.shape[1])
-    threads = 1 if matrix.num_stored * passes * columns < kernels.WORTH_A_THREAD else thread_count()
-    return lanes * max(1, -(-columns // (lanes * threads)))
 
 
 def _horner_by_scipy(matrix: CSR, B: Array, c: Array, scale: Array | None, added: Added) -> Array:

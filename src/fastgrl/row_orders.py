@@ -1,7 +1,8 @@
-"""A large matrix with its rows in the order of their degrees, where that makes products faster.
+"""A matrix with its rows in the order of their degrees, where that makes products faster.
 
 A product gathers a row of the block for every stored entry. Rows of nodes with many neighbours are gathered
-often; side by side they share pages, and the processor finds them sooner. How much that saves depends on the
+often; side by side they share pages, and the processor finds them sooner; and rows of equal length one after
+another end where it expects them to. How much that saves depends on the
 graph and on the order its nodes had, so it is measured: the first products are timed as the matrix is, the
 next in the other order, and the faster one is taken from then on. Entries of a row keep their order, so
 that sums keep their bits.
@@ -20,8 +21,7 @@ from fastgrl.kernels import CSR, compiled_module
 from fastgrl.parallel import parallel_map, thread_count
 from fastgrl.spilling import limited
 
-# Smaller blocks stay in the caches whatever the order.
-LEAST_ROWS = 1 << 18
+LEAST_ROWS = 1 << 12
 _TIMES = 2
 
 
@@ -113,7 +113,7 @@ def sorted_by_degree(matrix: CSR, X: Array, scale: Array | None, added: Added, p
 
 def _may_pay(matrix: CSR) -> bool:
     """Large, of ones, in memory, and with memory to spare: the sorted rows are a second copy."""
-    large = matrix.shape[0] >= LEAST_ROWS and matrix.num_stored >= 4 * matrix.shape[0]
+    large = matrix.shape[0] >= LEAST_ROWS
     plain = matrix.values is None and matrix.indices.dtype == np.int32 and not matrix.mapped
     return large and plain and not limited()
 
