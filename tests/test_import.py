@@ -390,7 +390,8 @@ def test_a_command_that_is_stopped_leaves_nothing(tmp_path, number):
         code = run.wait(timeout=60)
         left = sorted(set(os.listdir(tmp_path)) - {"edges.csv"})
         assert left in ([], ["graph"])
-        assert (left == ["graph"]) == (code == 0)
+        # The signal may come when the folder is in place and the process about to end.
+        assert left == ["graph"] or code != 0
         if left:
             open_graph(tmp_path / "graph")
             break

@@ -263,12 +263,13 @@ GRID = [
 
 def within_a_fifth(case):
     figures = probe(case)
-    assert 0.8 < figures["estimated"] / figures["measured"] < 1.25, figures
-    if figures["limit"] is not None:
+    # SciPy holds several copies of what it merges, which no estimate knows.
+    compiled = compiled_module() is not None
+    assert (0.8 if compiled else 0.2) < figures["estimated"] / figures["measured"] < 1.25, figures
+    if figures["limit"] is not None and compiled:
         assert figures["measured"] <= figures["limit"], figures
 
 
-@pytest.mark.skipif(compiled_module() is None, reason="SciPy holds several copies of what it merges")
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the kernel's figures are Linux's")
 class TestThePeakOfAFit:
     def test_is_what_was_estimated(self):

@@ -189,12 +189,13 @@ def row_ranges(indptr: Array, entry_bytes: int, *, at_once: int = RANGE_BYTES) -
     """Ranges of rows whose stored entries take about `at_once` bytes together, or single longer rows.
 
     >>> list(row_ranges(np.array([0, 2, 3, 9, 9]), 4, at_once=12))
-    [(0, 2), (2, 4)]
+    [(0, 2), (2, 3), (3, 4)]
     """
     rows, most = len(indptr) - 1, max(1, at_once // entry_bytes)
     begin = 0
     while begin < rows:
-        end = int(np.searchsorted(indptr, indptr[begin] + most, side="right")) - 1
+        # Row pointers of a damaged model may be of any integer type.
+        end = int(np.searchsorted(indptr, np.int64(int(indptr[begin]) + most), side="right")) - 1
         end = min(max(end, begin + 1), rows)
         yield begin, end
         begin = end
