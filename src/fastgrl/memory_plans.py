@@ -94,6 +94,10 @@ class MemoryPlan:
         }
 
 
+# A fit that kept fewer entries was seen to hold a fifth more than reckoned, on a hundred million edges.
+_CAUTION = 0.8
+
+
 def plan_for(
     cost: Estimate,
     limit: int,
@@ -138,7 +142,8 @@ def _ways(cost: Estimate, room: int, row_length: Callable[[int], float] | None) 
         ways += [*_narrower(cost), on_disk, *_narrower(on_disk)]
     yield from ways
     if cost.design == "log-diffusion":
-        yield max((_with_fewer_kept(way, room, row_length) for way in ways), key=lambda way: way.keep)
+        wanted = int(_CAUTION * room)
+        yield max((_with_fewer_kept(way, wanted, row_length) for way in ways), key=lambda way: way.keep)
 
 
 def _narrower(cost: Estimate) -> Iterator[Estimate]:
