@@ -70,7 +70,8 @@ def evaluated_nodes(name: str, dataset: NodeDataset) -> tuple[float, dict[str, A
 
 
 def agree(found: methods.Measured, value: float, evaluated: dict[str, Any]) -> None:
-    assert found.value == pytest.approx(value, abs=1e-6)  # dots may be summed in single precision
+    # Dots may be summed in single precision: a pair or two of the few hundred squared may change places.
+    assert found.value == pytest.approx(value, abs=1e-5)
     assert found.chosen == evaluated["chosen"]
     assert 0 < found.seconds <= found.seconds_total
     json.dumps(asdict(found), allow_nan=False)
