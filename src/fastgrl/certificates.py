@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from fastgrl.checks import integer, size
-from fastgrl.errors import ShapeError
+from fastgrl.errors import ArgumentError, ShapeError
 from fastgrl.fsvd import LARGEST_SEED, PROBE_STREAM, SVD, fsvd, taming_scale
 from fastgrl.kernels import CSR
 from fastgrl.leaves import LowRank, Matrix
-from fastgrl.linalg import Host, seam_of
+from fastgrl.linalg import seam_of
 from fastgrl.operators import Operator, as_operator
 from fastgrl.parallel import single_threaded_blas, use_threads
+from fastgrl.seams import Host
 
 # A larger value in the complement counts as missed when it exceeds the last one kept by this share.
 _MISSED_SHARE = 0.01
@@ -29,7 +30,8 @@ class Certificate:
     lies that near to σᵢ, not necessarily the i-th. `captured` is 1 − ‖M − UΣV'‖²/‖M‖² (Frobenius norms,
     also given as `residual_norm` and `norm`); `captured_error` and `residual_norm_error` are the standard
     errors of the random probes. `next_value` is the largest singular value of M − UΣV' that was found: a
-    lower bound of that matrix's norm and, once the residuals are small, of σ_{k+1}.
+    lower bound of that matrix's norm and, once the residuals are small, of σ_{k+1}. `note` says if sums were
+    made in less than double precision.
     """
 
     s: Host
@@ -42,6 +44,7 @@ class Certificate:
     residual_norm_error: float
     norm: float
     next_value: float
+    note: str = ""
 
     @property
     def gap(self) -> float:
@@ -75,7 +78,7 @@ class Certificate:
             "gap at the cut": f"{self.gap:.4g} ({self.s[-1]:.4g} is kept, {self.next_value:.4g} follows)",
             "complete": verdict,
             "orthogonality": f"{self.orthogonality:.1e} off",
-        }
+        } | ({"note": self.note} if self.note else {})
         return "\n".join(f"{name:<17}{text}" for name, text in lines.items())
 
 
@@ -101,14 +104,19 @@ def certificate(
     """
     n_probes, seed = integer("n_probes", n_probes, least=2), integer("seed", seed, least=0, most=LARGEST_SEED)
     operator, (U, s, Vt) = as_operator(operator), svd
-    if (U.shape[0], Vt.shape[1]) != operator.shape or not U.shape[1] == len(s) == Vt.shape[0]:
-        parts = f"U {size(U.shape)}, s {len(s)}, Vt {size(Vt.shape)}"
+    if (U.shape[0], Vt.shape[1]) != operator.shape or not U.shape[1] == s.shape[0] == Vt.shape[0]:
+        parts = f"U {size(U.shape)}, s {s.shape[0]}, Vt {size(Vt.shape)}"
         whole = size((U.shape[0], Vt.shape[1]))
         raise ShapeError(f"an SVD of a {whole} matrix ({parts}) cannot belong to {operator!r}")
-    scale = taming_scale(float(s[0]), s.dtype)
-    operator = operator if scale == 1 else scale * operator
-    with use_threads(n_threads), single_threaded_blas():
-        return _measure(operator, U, s * scale, Vt.T, scale, n_probes, n_iter, seed)
+    seam = seam_of(U)
+    if seam.traces:
+        raise ArgumentError(
+            "a certificate measures, so it needs numbers: ask for it outside of what is traced"
+        )
+    with use_threads(n_threads), single_threaded_blas(), seam.detached():
+        scale = taming_scale(float(s[0]), seam.kind(s))
+        operator, values = operator if scale == 1 else scale * operator, seam.host(s) * scale
+        return _measure(operator, U, values, seam.transposed(Vt), scale, n_probes, n_iter, seed)
 
 
 def captured_energy(operator: Any, svd: SVD, *, n_probes: int = 16, seed: int = 0) -> float:
@@ -144,22 +152,23 @@ def _stored_energy(operator: Operator) -> float | None:
 def _measure(
     M: Operator, U: Any, s: Any, V: Any, scale: float, n_probes: int, n_iter: int, seed: int
 ) -> Certificate:
-    seam, rest = seam_of(U), M - LowRank(U * s, V)
-    MV, MU = M @ V, M.T @ U
-    probes = seam.random(M.shape[1], n_probes, U.dtype, seed, PROBE_STREAM)
+    seam = seam_of(U)
+    kind, weights = seam.kind(U), seam.put(s, seam.kind(U))
+    rest, MV, MU = M - LowRank(U * weights, V), M @ V, M.T @ U
+    probes = seam.random(M.shape[1], n_probes, kind, seed, PROBE_STREAM)
     samples = _squares(rest @ probes)
     energy, error = float(samples.mean()), float(samples.std(ddof=1) / math.sqrt(n_probes))
     # ‖M‖² = ‖UΣV'‖² + 2⟨UΣV', M − UΣV'⟩ + ‖M − UΣV'‖², and only the last term is estimated.
     known = float((s.astype(np.float64) * (2 * np.diag(seam.cross(U, MV)) - s)).sum())
     total = known + energy
     # A block of its own: the one that began the factorisation would miss again what it missed before.
-    start = seam.random(M.shape[1], n_probes, U.dtype, seed, PROBE_STREAM + 2)
+    start = seam.random(M.shape[1], n_probes, kind, seed, PROBE_STREAM + 2)
     following = fsvd(rest, 1, block_size=n_probes, n_iter=n_iter, start=start, seed=seed, check=False)
     eye = np.eye(len(s))
     return Certificate(
         s=s / scale,
-        left_residuals=np.sqrt(_squares(MV - U * s)) / scale,
-        right_residuals=np.sqrt(_squares(MU - V * s)) / scale,
+        left_residuals=np.sqrt(_squares(MV - U * weights)) / scale,
+        right_residuals=np.sqrt(_squares(MU - V * weights)) / scale,
         orthogonality=float(max(np.abs(seam.cross(x, x) - eye).max() for x in (U, V))),
         captured=known / total if total > 0 else 1.0,
         captured_error=abs(known / total) * (error / total) if total > 0 else 0.0,
@@ -167,6 +176,7 @@ def _measure(
         residual_norm_error=error / (2 * math.sqrt(energy)) / scale if energy else 0.0,
         norm=math.sqrt(max(0.0, total)) / scale,
         next_value=float(following.s[0]) / scale,
+        note=seam.note,
     )
 
 

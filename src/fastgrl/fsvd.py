@@ -15,17 +15,18 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
-from fastgrl.checks import finite_array, integer
-from fastgrl.errors import ArgumentError, FastgrlError, NotFiniteError, ShapeError, TransposeError
+from fastgrl.checks import integer
+from fastgrl.errors import ArgumentError, DtypeError, FastgrlError, NotFiniteError, ShapeError, TransposeError
 from fastgrl.leaves import Function
-from fastgrl.linalg import Basis, Block, Host, Seam, seam_of
+from fastgrl.linalg import checked_array, seam_of
 from fastgrl.operators import Operator, as_operator, leaves
-from fastgrl.orthonormal import orthonormalise
+from fastgrl.orthonormal import orthonormalise, orthonormalise_blindly
 from fastgrl.parallel import single_threaded_blas, use_threads
+from fastgrl.seams import Basis, Block, Host, Seam, only_seam
 from fastgrl.spilling import panel_columns, spilling
 
 Method = Literal["krylov", "subspace"]
@@ -56,10 +57,11 @@ class SVD:
         return iter((self.U, self.s, self.Vt))
 
     def __repr__(self) -> str:
-        shape = f"{self.U.shape[0]}×{self.Vt.shape[1]}"
-        return (
-            f"SVD({shape}, rank {len(self.s)}, s = {self.s[0]:.4g} … {self.s[-1]:.4g}, {self.rounds} rounds)"
-        )
+        shape, count = f"{self.U.shape[0]}×{self.Vt.shape[1]}", self.s.shape[0]
+        if seam_of(self.s).traces:
+            return f"SVD({shape}, rank {count}, traced)"
+        first, last = float(self.s[0]), float(self.s[-1])
+        return f"SVD({shape}, rank {count}, s = {first:.4g} … {last:.4g}, {self.rounds} rounds)"
 
 
 def fsvd(
@@ -78,6 +80,9 @@ def fsvd(
     n_threads: int | None = None,
 ) -> SVD:
     """Compute the `rank` largest singular triplets of a matrix from its products.
+
+    An operator that holds tensors of PyTorch, JAX or TensorFlow gives tensors of the same library, type and
+    device, which can be differentiated.
 
     Parameters
     ----------
@@ -106,10 +111,15 @@ def fsvd(
     plan = _plan(operator, rank, method=method, n_iter=n_iter, block_size=block_size, tol=tol)
     run = _Run(operator, seed, refill, progress, 2 * (plan.n_iter + 1))
     find = _krylov if method == "krylov" else _subspace
-    with use_threads(n_threads), single_threaded_blas():
+    if run.seam.traces and tol is not None:
+        raise ArgumentError(
+            "tol looks at numbers that are not there yet while a program is traced: set n_iter"
+        )
+    with use_threads(n_threads), single_threaded_blas(), run.seam.detached():
         if check:
             check_transpose(operator, seed=seed)
-        return _triplets(run, find(run, plan, _starting_block(run, plan, start)), plan.rank)
+        svd = _triplets(run, find(run, plan, _starting_block(run, plan, start)), plan.rank)
+    return cast(SVD, run.seam.attached(operator, svd))
 
 
 def pinv_apply(svd: SVD | tuple[Any, Any, Any], Y: Any, *, rcond: float | None = None) -> Any:
@@ -122,13 +132,14 @@ def pinv_apply(svd: SVD | tuple[Any, Any, Any], Y: Any, *, rcond: float | None =
     array([[0.25], [0.  ]])
     """
     U, s, Vt = svd
-    Y = finite_array(Y, "Y", ndim=2)
+    Y = checked_array(Y, "Y", ndim=2)
     if Y.shape[0] != U.shape[0]:
-        raise ShapeError(f"the pseudo-inverse takes a block of {U.shape[0]} rows, got shape {Y.shape}")
-    seam, s = seam_of(U), np.asarray(s)
+        raise ShapeError(f"the pseudo-inverse takes a block of {U.shape[0]} rows, got shape {tuple(Y.shape)}")
+    seam, s = seam_of(U), seam_of(U).host(s)
     zero = s <= s.max(initial=0) * (100 * np.finfo(s.dtype).eps if rcond is None else rcond)
     inverse = np.where(zero, 0.0, 1.0 / np.where(zero, 1.0, s.astype(np.float64)))
-    return seam.times(Vt.T, inverse[:, None] * seam.cross(U, Y))
+    with seam.detached():
+        return seam.times(seam.transposed(Vt), inverse[:, None] * seam.cross(U, Y))
 
 
 def check_transpose(operator: Operator, *, seed: int = 0) -> None:
@@ -139,13 +150,15 @@ def check_transpose(operator: Operator, *, seed: int = 0) -> None:
     if not any(isinstance(leaf, Function) for leaf in leaves(operator)):
         return
     seam, (rows, columns), dtype = _seam_for(operator), operator.shape, _working_dtype(operator)
+    if seam.traces:
+        return
     u = seam.random(columns, 4, dtype, seed, PROBE_STREAM)
     v = seam.random(rows, 4, dtype, seed, PROBE_STREAM + 1)
     Mu, Mv = operator @ u, operator.T @ v
     _check_finite(operator, Mu, "M X")
     _check_finite(operator, Mv, "M'X")
     scale = taming_scale(max(seam.peak(Mu), seam.peak(Mv)), dtype)
-    Mu, Mv = scale * Mu, scale * Mv
+    Mu, Mv = seam.scaled(Mu, scale), seam.scaled(Mv, scale)
     one, other = np.diag(seam.cross(Mu, v)), np.diag(seam.cross(u, Mv))
     a, b, c, d = (np.sqrt(np.diag(seam.cross(X, X))) for X in (Mu, v, u, Mv))
     allowed = 100 * np.finfo(dtype).eps * (a * b + c * d)
@@ -225,6 +238,8 @@ class _Run:
     def orthonormal(self, Y: Block, basis: Basis, source: str = "start") -> tuple[Block, Host]:
         """qr(Y), orthogonal to the basis; never more columns than there are dimensions left."""
         width = min(Y.shape[1], Y.shape[0] - basis.columns)
+        if self.seam.traces:
+            return orthonormalise_blindly(self.seam, Y, basis, width=width)
         fresh = functools.partial(self.random, Y.shape[0]) if self.refill else None
         try:
             return orthonormalise(self.seam, Y, basis, width=width, fresh=fresh)
@@ -241,18 +256,20 @@ class _Run:
         return self.seam.basis(rows, min(rows, capacity), self.dtype)
 
     def _product(self, M: Operator, X: Block, consume: bool) -> Block:
-        Y = self.seam.sync(_in_panels(self.seam, M, X, consume))
+        Y = self.seam.sync(_in_panels(self.seam, M, X, self.dtype, consume))
         self.done += 1
         if self.progress is not None:
             self.progress(self.done, self.total)
+        if self.scale is None and self.seam.traces:
+            self.scale = 1.0
         if self.scale is None:
             self.scale = taming_scale(self.seam.peak(Y), self.dtype)
         return Y if self.scale == 1 else self.seam.scaled(Y, self.scale)
 
 
-def _in_panels(seam: Seam, M: Operator, X: Block, consume: bool) -> Block:
+def _in_panels(seam: Seam, M: Operator, X: Block, dtype: np.dtype[Any], consume: bool) -> Block:
     """M X, a few columns at a time when the block is large."""
-    largest = max(M.shape) * np.dtype(X.dtype).itemsize
+    largest = max(M.shape) * dtype.itemsize
     width = panel_columns(_PANEL_COLUMNS * max(1, _PANEL_BYTES // max(largest * _PANEL_COLUMNS, 1)))
     if X.shape[1] <= width and not spilling():
         return M @ X
@@ -274,7 +291,8 @@ def _check_finite(operator: Operator, Y: Block, name: str) -> None:
 
 def _seam_for(operator: Operator) -> Seam:
     """The seam of the arrays that the operator holds."""
-    return seam_of(*(value for leaf in leaves(operator) for value in vars(leaf).values()))
+    held = (value for leaf in leaves(operator) for value in vars(leaf).values())
+    return only_seam(held, repr(operator)) or seam_of()
 
 
 def _working_dtype(operator: Operator) -> np.dtype[Any]:
@@ -282,31 +300,35 @@ def _working_dtype(operator: Operator) -> np.dtype[Any]:
 
 
 def _starting_block(run: _Run, plan: _Plan, start: Any) -> Block:
-    columns = run.operator.shape[1]
+    columns, seam = run.operator.shape[1], run.seam
     if start is None:
         return run.random(columns, plan.block_size)
-    block = start[2].T if isinstance(start, tuple) else start.Vt.T if isinstance(start, SVD) else start
-    block = finite_array(block, "start", ndim=2)[:, : min(run.operator.shape)]
+    right = start[2] if isinstance(start, tuple) else start.Vt if isinstance(start, SVD) else None
+    block = start if right is None else seam_of(right).transposed(right)
+    block = checked_array(block, "start", ndim=2)
+    if seam_of(block).name != seam.name:
+        raise DtypeError(f"start is of {seam_of(block).name}, but {run.operator!r} of {seam.name}")
+    block = block[:, : min(run.operator.shape)]
     if block.shape[0] != columns:
         raise ShapeError(f"start must have {columns} rows, one per column of M, got shape {block.shape}")
-    peaks = np.abs(block).max(0, initial=0)
-    block = (block / np.where(peaks > 0, peaks, 1)).astype(run.dtype)
+    block = seam.unit_peaks(block, run.dtype)
     missing = plan.block_size - block.shape[1]
-    return np.hstack([block, run.random(columns, missing)]) if missing > 0 else block
+    return seam.concatenate([block, run.random(columns, missing)], 1) if missing > 0 else block
 
 
 @dataclass(frozen=True)
 class _Range:
-    """An orthonormal Q for the range of M, with M'Q = P K."""
+    """An orthonormal Q for the range of M, with M'Q = P K; `small` is the namespace of K."""
 
     Q: Basis
     P: Basis
     K: Host
+    small: Any
 
     @functools.cached_property
     def triplets(self) -> tuple[Host, Host, Host]:
         """B, s, A' with K = B diag(s) A'."""
-        B, s, At = np.linalg.svd(self.K, full_matrices=False)
+        B, s, At = self.small.linalg.svd(self.K, full_matrices=False)
         return B, s, At
 
     @property
@@ -329,7 +351,7 @@ def _subspace(run: _Run, plan: _Plan, X: Block) -> _Range:
         X = run.backward(X, consume=True)
         X, _ = run.orthonormal(X, run.empty(columns, 0), "M'X")
     P, K = run.orthonormal(run.backward(X), run.empty(columns, 0), "M'X")
-    return _Range(run.seam.as_basis(X), run.seam.as_basis(P), K)
+    return _Range(run.seam.as_basis(X), run.seam.as_basis(P), K, run.seam.small)
 
 
 def _krylov(run: _Run, plan: _Plan, X: Block) -> _Range:
@@ -338,10 +360,11 @@ def _krylov(run: _Run, plan: _Plan, X: Block) -> _Range:
     # A basis grows when it must; with `tol` nobody knows how far.
     capacity = X.shape[1] * ((plan.n_iter if plan.tol is None else min(plan.n_iter, 4)) + 1)
     Q, P = run.empty(rows, capacity), run.empty(columns, capacity + X.shape[1])
-    found = _expand(run, plan, _Range(Q, P, np.zeros((0, 0))), X)
+    found = _expand(run, plan, _Range(Q, P, np.zeros((0, 0)), run.seam.small), X)
     for _ in range(-(-plan.rank // plan.block_size)):
         whole = found.Q.columns == min(run.operator.shape)
-        if whole or not run.refill or not _may_have_missed_copies(found, plan):
+        blind = run.seam.traces or not run.refill
+        if whole or blind or not _may_have_missed_copies(found, plan):
             break
         run.total += 2 * (plan.n_iter + 1)
         found = _expand(run, plan, _compressed(run, found, plan.rank), run.random(columns, plan.block_size))
@@ -361,17 +384,16 @@ def _expand(run: _Run, plan: _Plan, found: _Range, X: Block) -> _Range:
         X, _ = run.orthonormal(run.forward(X), Q, "M X")
         Q = append(Q, X)
         X, coefficients = run.orthonormal(run.backward(X), P, "M'X")
-        P, K = append(P, X), _with_columns(K, coefficients)
-        before, found = found, _Range(Q, P, K)
+        P, K = append(P, X), _with_columns(run.seam.small, K, coefficients)
+        before, found = found, _Range(Q, P, K, run.seam.small)
         if plan.tol is not None and done >= patience and _settled(before.values, found.values, plan):
             break
     return found
 
 
-def _with_columns(K: Host, coefficients: Host) -> Host:
-    grown = np.zeros((coefficients.shape[0], K.shape[1] + coefficients.shape[1]))
-    grown[: K.shape[0], : K.shape[1]] = K
-    grown[:, K.shape[1] :] = coefficients
+def _with_columns(small: Any, K: Host, coefficients: Host) -> Host:
+    taller = small.pad(K, ((0, coefficients.shape[0] - K.shape[0]), (0, 0)))
+    grown: Host = small.concatenate([taller, coefficients], axis=1)
     return grown
 
 
@@ -400,7 +422,7 @@ def _compressed(run: _Run, found: _Range, rank: int) -> _Range:
     A, s, B = _leading(found, rank)
     Q, P = run.empty(run.operator.shape[0], rank), run.empty(run.operator.shape[1], rank)
     span, append = run.seam.span, run.seam.append
-    return _Range(append(Q, span(found.Q, A)), append(P, span(found.P, B)), np.diag(s))
+    return _Range(append(Q, span(found.Q, A)), append(P, span(found.P, B)), np.diag(s), run.seam.small)
 
 
 def _leading(found: _Range, rank: int) -> tuple[Host, Host, Host]:
@@ -419,5 +441,6 @@ def _triplets(run: _Run, found: _Range, rank: int) -> SVD:
     del Q  # half of the memory, given back before V is made
     signs = run.seam.signs(U)
     V = run.seam.span(P, B * signs)
-    values = (s / (run.scale or 1.0)).astype(run.dtype)
-    return SVD(run.seam.scaled(U, signs.astype(run.dtype)), values, V.T, run.done // 2 - 1)
+    values = run.seam.put(s / (run.scale or 1.0), run.dtype)
+    U, Vt = run.seam.scaled(U, signs.astype(run.dtype)), run.seam.transposed(V)
+    return SVD(U, values, Vt, run.done // 2 - 1)

@@ -12,20 +12,19 @@ from scipy.sparse.linalg import LinearOperator
 
 from fastgrl import kernels
 from fastgrl.checks import (
-    Array,
     Dtype,
     Shape,
     checked_dtype,
     checked_shape,
     common_dtype,
-    finite_array,
     real_dtype,
     size,
 )
 from fastgrl.errors import DtypeError, FastgrlError, ShapeError
-from fastgrl.linalg import seam_of
+from fastgrl.linalg import checked_array, seam_of
 from fastgrl.operators import Operator, as_operator, horner, settle
 from fastgrl.polynomials import polynomial
+from fastgrl.seams import known_seam
 
 _FLOAT64 = np.dtype(np.float64)
 
@@ -42,20 +41,20 @@ class Matrix(Operator):
     """
 
     a: Any
-    row_scale: Array | None = None
+    row_scale: Any = None
     name: str | None = None
-    column_scale: Array | None = None
+    column_scale: Any = None
 
     def __post_init__(self) -> None:
         a: Any = kernels.csr_from_scipy(self.a) if sp.issparse(self.a) else self.a
         if not isinstance(a, kernels.CSR):
-            a = finite_array(a, "matrix", ndim=2)
+            a = checked_array(a, "matrix", ndim=2)
         left = _scale_of(a, self.row_scale, 0, "row_scale")
         right = _scale_of(a, self.column_scale, 1, "column_scale")
-        kinds = [None if scale is None else scale.dtype for scale in (left, right)]
-        dtype = common_dtype("the matrix and its scales", a.dtype, *kinds)
+        kinds = [None if values is None else kind_of(values) for values in (a, left, right)]
+        dtype, shape = common_dtype("the matrix and its scales", *kinds), checked_shape(a.shape)
         formula = self.name or _scaled_formula("A", left is not None, right is not None)
-        settle(self, a=a, row_scale=left, column_scale=right, shape=a.shape, dtype=dtype, formula=formula)
+        settle(self, a=a, row_scale=left, column_scale=right, shape=shape, dtype=dtype, formula=formula)
 
     def _multiply(self, X: Any) -> Any:
         X = X if self.column_scale is None else self.column_scale[:, None] * X
@@ -77,7 +76,7 @@ class Matrix(Operator):
 
     @property
     def T(self) -> Operator:
-        a = self.a.transposed if isinstance(self.a, kernels.CSR) else self.a.T
+        a = self.a.transposed if isinstance(self.a, kernels.CSR) else seam_of(self.a).transposed(self.a)
         return Matrix(a, self.column_scale, self._transposed_name(a is self.a), self.row_scale)
 
     def _transposed_name(self, symmetric: bool) -> str:
@@ -89,10 +88,15 @@ class Matrix(Operator):
         return _prime(self.formula)
 
 
-def _scale_of(a: Any, scale: Array | None, axis: int, name: str) -> Array | None:
+def kind_of(array: Any) -> Dtype:
+    """The type of an array's numbers, of any library; None for a pattern without values."""
+    return checked_dtype(seam_of(array).kind(array))
+
+
+def _scale_of(a: Any, scale: Any, axis: int, name: str) -> Any:
     if scale is None:
         return None
-    d = finite_array(scale, name, ndim=1)
+    d = checked_array(scale, name, ndim=1)
     if len(d) != a.shape[axis]:
         raise ShapeError(f"{name} has {len(d)} values for a {size(a.shape)} matrix")
     return d
@@ -107,6 +111,8 @@ def _scaled_formula(symbol: str, left: bool, right: bool) -> str:
 class Function(Operator):
     """The paper's f and t∘f: a matrix given by two functions on blocks, `X ↦ M X` and `X ↦ M'X`.
 
+    Blocks are NumPy arrays of type `dtype`, or of the library, device and type of the array `like`.
+
     >>> shift = fg.Function((3, 3), lambda X: np.roll(X, 1, axis=0), lambda X: np.roll(X, -1, axis=0))
     >>> (shift @ np.arange(3.0)[:, None]).ravel()
     array([2., 0., 1.])
@@ -117,27 +123,28 @@ class Function(Operator):
     backward: Callable[[Any], Any]
     dtype: Dtype = _FLOAT64
     name: str = "f"
+    like: Any = None
 
     def __post_init__(self) -> None:
-        shape, dtype = checked_shape(self.shape), checked_dtype(self.dtype)
-        settle(self, shape=shape, dtype=dtype, formula=self.name)
+        dtype = checked_dtype(self.dtype) if self.like is None else kind_of(self.like)
+        settle(self, shape=checked_shape(self.shape), dtype=dtype, formula=self.name)
 
     def _multiply(self, X: Any) -> Any:
-        Y = np.asarray(self.forward(X))
-        if Y.shape != (self.shape[0], X.shape[1]):
+        try:
+            Y = seam_of(X).like(self.forward(X), X)
+        except DtypeError as error:
+            raise DtypeError(f"{self!r}: {error}") from None
+        if tuple(Y.shape) != (self.shape[0], X.shape[1]):
             raise ShapeError(
                 f"the product of {self!r} with a {size(X.shape)} block must be "
                 f"{self.shape[0]}×{X.shape[1]}, but its function returned {size(Y.shape) or 'a scalar'}"
             )
-        if Y.dtype.kind not in "buif":
-            raise DtypeError(f"the product of {self!r} must be real, but its function returned {Y.dtype}")
-        return Y.astype(X.dtype, copy=False)
+        return Y
 
     @property
     def T(self) -> Operator:
-        return Function(
-            (self.shape[1], self.shape[0]), self.backward, self.forward, self.dtype, _prime(self.name)
-        )
+        shape, name = self.shape[::-1], _prime(self.name)
+        return Function(shape, self.backward, self.forward, self.dtype, name, self.like)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -175,16 +182,15 @@ class LowRank(Operator):
     V: Any
 
     def __post_init__(self) -> None:
-        U, V = finite_array(self.U, "U", ndim=2), finite_array(self.V, "V", ndim=2)
+        U, V = checked_array(self.U, "U", ndim=2), checked_array(self.V, "V", ndim=2)
         if U.shape[1] != V.shape[1]:
             raise ShapeError(f"U V' needs equally many columns, got U {size(U.shape)} and V {size(V.shape)}")
-        dtype = common_dtype("U and V", U.dtype, V.dtype)
+        dtype = common_dtype("U and V", kind_of(U), kind_of(V))
         settle(self, U=U, V=V, shape=(len(U), len(V)), dtype=dtype, formula="UV'")
 
     def _multiply(self, X: Any) -> Any:
         seam = seam_of(X)
-        coefficients = seam.cross(self.V, X).astype(np.result_type(self.V, X), copy=False)
-        return seam.matmul(self.U, coefficients)
+        return seam.matmul(self.U, seam.inner(self.V, X))
 
     @property
     def T(self) -> Operator:
@@ -202,8 +208,8 @@ class Diagonal(Operator):
     d: Any
 
     def __post_init__(self) -> None:
-        d = finite_array(self.d, "d", ndim=1)
-        settle(self, d=d, shape=(len(d), len(d)), dtype=d.dtype, formula="diag(d)")
+        d = checked_array(self.d, "d", ndim=1)
+        settle(self, d=d, shape=(len(d), len(d)), dtype=kind_of(d), formula="diag(d)")
 
     def _multiply(self, X: Any) -> Any:
         return self.d[:, None] * X
@@ -253,6 +259,8 @@ _refuse = as_operator.dispatch(object)
 
 @as_operator.register(object)
 def _from_products(matrix: Any) -> Operator:
+    if known_seam(matrix) is not None:
+        return Matrix(matrix)
     try:
         shape, dot, transposed_dot = matrix.shape, matrix.dot, matrix.T.dot
     except AttributeError:

@@ -1,7 +1,4 @@
-"""The seam: the few dense primitives that `fsvd` and the operators need, one value per array library.
-
-A *block* is a tall dense array, a *basis* a growing set of orthonormal columns. Everything small
-(k×k) is a float64 NumPy array on the host.
+"""The seam of NumPy: the few dense primitives that `fsvd` and the operators need.
 
 The same seed gives the same bits for any number of threads or workers, because nothing depends on them:
 rows are cut into chunks of 4096, each chunk has its own random stream and its own matrix product, and
@@ -19,8 +16,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fastgrl.kernels import column_sums, transpose_block
+from fastgrl.checks import finite_array
+from fastgrl.errors import DtypeError
+from fastgrl.kernels import CSR, column_sums, transpose_block
 from fastgrl.parallel import parallel_map
+from fastgrl.seams import Host, Seam, known_seam, register_seam
 from fastgrl.spilling import is_mapped, release, scratch_array, scratch_zeros
 
 CHUNK_ROWS = 4096
@@ -31,35 +31,6 @@ GROUP = 8  # columns of a basis that are left out of a combination together, if 
 _WORTH_A_THREAD = 30_000_000
 
 Array = NDArray[Any]
-Host = NDArray[np.floating[Any]]
-Block = Any
-Basis = Any
-
-
-@dataclass(frozen=True)
-class Seam:
-    """What an array library must offer; `Q` is a basis, `Y` a block, capitals otherwise k×k on the host."""
-
-    random: Callable[..., Block]  # (rows, columns, dtype, seed, stream): standard normal numbers
-    basis: Callable[..., Basis]  # (rows, capacity, dtype): no columns yet
-    append: Callable[[Basis, Block], Basis]
-    as_basis: Callable[[Block], Basis]  # orthonormal columns, taken over
-    columns: Callable[[Basis, int, int], Block]
-    grams: Callable[[Basis, Block], Host]  # [Q, Y]'Y
-    probes: Callable[[Basis, Block], Host]  # [QΓ, Y]'Y for a few random columns Γ
-    combine: Callable[..., Block]  # (Q, C, Y, D): Q C + Y D; `overwrite` allows it to go to Y's memory
-    span: Callable[[Basis, Host], Block]  # Q C
-    cross: Callable[[Block, Block], Host]  # X'Y
-    times: Callable[..., Block]  # (Y, D): Y D, with `overwrite` likewise
-    matmul: Callable[[Any, Block], Block]  # a dense matrix times a block
-    by_panels: Callable[..., Block]  # (product, X, rows, width, consume): `width` columns at a time
-    column_sums: Callable[[Block], Host]
-    repeat_row: Callable[[int, Host, Block], Block]  # 1 row', of the block's kind
-    stack_rows: Callable[[Sequence[Block]], Block]
-    peak: Callable[[Block], float]  # largest absolute entry
-    signs: Callable[[Block], Host]  # sign of each column's largest entry
-    sync: Callable[[Block], Block]  # the block must exist now
-    scaled: Callable[[Block, Any], Block] = lambda Y, d: Y * d  # Y diag(d), perhaps in Y's memory
 
 
 def chunk_bounds(rows: int) -> list[tuple[int, int]]:
@@ -409,7 +380,30 @@ def _signs(U: Array) -> Host:
     return np.where(largest < -smallest, -1.0, 1.0)
 
 
+def _inner(X: Array, Y: Array) -> Array:
+    return _cross(X, Y).astype(np.result_type(X, Y), copy=False)
+
+
+def _spread_rows(Y: Array, rows: Array, count: int) -> Array:
+    spread = np.zeros((count, Y.shape[1]), Y.dtype)
+    np.add.at(spread, rows, Y)  # adds, because a row may be asked for twice
+    return spread
+
+
+def _like(returned: Any, block: Array) -> Array:
+    Y = np.asarray(returned)
+    if Y.dtype.kind not in "buif":
+        raise DtypeError(f"a product must be real, but its function returned {Y.dtype}")
+    return Y.astype(block.dtype, copy=False)
+
+
+def _unit_peaks(Y: Array, dtype: Any) -> Array:
+    peaks = np.abs(Y).max(0, initial=0)
+    return (Y / np.where(peaks > 0, peaks, 1)).astype(dtype)
+
+
 NUMPY = Seam(
+    name="NumPy",
     random=_random,
     basis=NumpyBasis.empty,
     append=_append,
@@ -421,23 +415,30 @@ NUMPY = Seam(
     span=_span,
     cross=_cross,
     times=_times,
-    matmul=_matmul,
     by_panels=_by_panels,
-    column_sums=_column_sums,
-    repeat_row=_repeat_row,
-    stack_rows=lambda blocks: np.concatenate(blocks, axis=0),
     peak=_peak,
     signs=_signs,
-    sync=lambda block: block,
+    unit_peaks=_unit_peaks,
     scaled=_scaled,
+    sync=lambda block: block,
+    matmul=_matmul,
+    inner=_inner,
+    column_sums=_column_sums,
+    repeat_row=_repeat_row,
+    take_rows=lambda Y, rows: Y[rows],
+    spread_rows=_spread_rows,
+    concatenate=lambda blocks, axis: np.concatenate(blocks, axis=axis),
+    transposed=lambda a: a.T,
+    is_dense=lambda a: isinstance(a, np.ndarray),
+    kind=lambda a: a.dtype,
+    checked=lambda a, name, ndim: finite_array(a, name, ndim=ndim),
+    like=_like,
+    put=lambda a, dtype: a.astype(dtype, copy=False),
+    host=np.asarray,
 )
 
-_seams: dict[type, Seam] = {np.ndarray: NUMPY}
-
-
-def register_seam(array_type: type, seam: Seam) -> None:
-    """Make blocks of `array_type` go through `seam`."""
-    _seams[array_type] = seam
+register_seam(np.ndarray, lambda _: NUMPY)
+register_seam(CSR, lambda _: NUMPY)
 
 
 def seam_of(*values: Any) -> Seam:
@@ -446,5 +447,9 @@ def seam_of(*values: Any) -> Seam:
     >>> seam_of(None, np.ones(2)) is NUMPY
     True
     """
-    kinds = (kind for value in values for kind in type(value).__mro__ if kind in _seams)
-    return _seams[next(kinds, np.ndarray)]
+    return next(filter(None, map(known_seam, values)), NUMPY)
+
+
+def checked_array(values: Any, name: str, *, ndim: int) -> Any:
+    """An array of any library, if its numbers are finite and float32 or float64 (integers become that)."""
+    return seam_of(values).checked(values, name, ndim)

@@ -31,7 +31,6 @@ import numpy as np
 
 from fastgrl.checks import (
     FLOATS,
-    Array,
     Dtype,
     Shape,
     common_dtype,
@@ -42,6 +41,7 @@ from fastgrl.checks import (
 )
 from fastgrl.errors import ArgumentError, DtypeError, NotFiniteError, ShapeError
 from fastgrl.linalg import seam_of
+from fastgrl.seams import Seam, known_seam
 
 _SUM, _PRODUCT, _POWER, _ATOM = range(4)  # how tightly a formula binds
 
@@ -70,10 +70,13 @@ class Operator(ABC):
         return horner(self, coefficients, X)
 
     def __matmul__(self, other: Any) -> Any:
-        if isinstance(other, np.ndarray):
-            Y = self._multiply(_as_block(other, self))
+        seam = known_seam(other)
+        if seam is None or not seam.is_dense(other):
+            return Product(self, as_operator(other))
+        Y = self._multiply(_as_block(seam, other, self))
+        if isinstance(Y, np.ndarray):
             return Y.copy() if np.may_share_memory(Y, other) else Y
-        return Product(self, as_operator(other))
+        return 1 * Y if Y is other else Y
 
     def __rmatmul__(self, other: Any) -> Operator:
         return Product(as_operator(other), self)
@@ -308,7 +311,7 @@ class VStack(Operator):
         settle(self, parts=parts, shape=shape, dtype=dtype, formula=formula)
 
     def _multiply(self, X: Any) -> Any:
-        return seam_of(X).stack_rows([part._multiply(X) for part in self.parts])
+        return seam_of(X).concatenate([part._multiply(X) for part in self.parts], 0)
 
     @property
     def T(self) -> Operator:
@@ -329,7 +332,8 @@ class Rows(Operator):
         settle(self, dtype=self.operand.dtype)
 
     def _multiply(self, X: Any) -> Any:
-        return self.operand._multiply(X)[self.rows]
+        Y = self.operand._multiply(X)
+        return seam_of(Y).take_rows(Y, self.rows)
 
     @property
     def T(self) -> Operator:
@@ -349,9 +353,7 @@ class Columns(Operator):
         settle(self, dtype=self.operand.dtype)
 
     def _multiply(self, X: Any) -> Any:
-        spread = np.zeros((self.operand.shape[1], X.shape[1]), X.dtype)
-        np.add.at(spread, self.columns, X)  # adds, because a column may be asked for twice
-        return self.operand._multiply(spread)
+        return self.operand._multiply(seam_of(X).spread_rows(X, self.columns, self.operand.shape[1]))
 
     @property
     def T(self) -> Operator:
@@ -387,19 +389,22 @@ def leaves(operator: Operator) -> Iterator[Operator]:
         yield from leaves(part)
 
 
-def _as_block(X: Array, operator: Operator) -> Array:
-    if X.ndim != 2:
+def _as_block(seam: Seam, X: Any, operator: Operator) -> Any:
+    shape = tuple(X.shape)
+    if len(shape) != 2:
         raise ShapeError(
-            f"{operator!r} multiplies two-dimensional blocks, not shape {X.shape}; a vector is x[:, None]"
+            f"{operator!r} multiplies two-dimensional blocks, not shape {shape}; a vector is x[:, None]"
         )
-    if X.shape[0] != operator.shape[1]:
-        raise ShapeError(f"cannot multiply {operator!r} by a {size(X.shape)} block: the inner sizes differ")
-    X = native(X)
-    if X.dtype in FLOATS:
-        return np.asarray(X)
-    if X.dtype.kind not in "bui":
-        raise DtypeError(f"a block of {X.dtype} is not supported; use float32 or float64")
-    return np.asarray(X, dtype=operator.dtype or np.float64)
+    if shape[0] != operator.shape[1]:
+        raise ShapeError(f"cannot multiply {operator!r} by a {size(shape)} block: the inner sizes differ")
+    if isinstance(X, np.ndarray):
+        X = np.asarray(native(X))
+    kind = seam.kind(X)
+    if kind in FLOATS:
+        return X
+    if kind.kind not in "bui":
+        raise DtypeError(f"a block of {kind} is not supported; use float32 or float64")
+    return seam.put(seam.host(X), operator.dtype or np.float64)
 
 
 def _real_number(factor: Any) -> float:

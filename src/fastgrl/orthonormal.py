@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fastgrl.linalg import GROUP, PROBES, Basis, Block, Host, Seam
+from fastgrl.linalg import GROUP, PROBES
+from fastgrl.seams import Basis, Block, Host, Seam
 
 # What is left of a column after projection is rounding, and no direction, below this many eps.
 _LOST = 32.0
@@ -32,7 +33,7 @@ def orthonormalise(
     B'B and a few random combinations of Q against B show nothing to mend. Columns that turn out to
     depend on Q or on each other are replaced by `fresh(count)` random ones, or dropped when it is None.
     """
-    eps = float(np.finfo(Y.dtype).eps)
+    eps = float(np.finfo(seam.kind(Y)).eps)
     with np.errstate(over="ignore"):  # looked at right below
         C, G = _split_grams(seam, basis, Y)
     if not np.isfinite(G).all():
@@ -52,6 +53,22 @@ def orthonormalise(
     C2, G2 = _split_grams(seam, basis, B)
     R2 = np.linalg.cholesky(G2 - C2.T @ C2).T
     return _without(seam, B, basis, C2, R2, overwrite=True), np.concatenate([C + C2 @ R, R2 @ R])
+
+
+def orthonormalise_blindly(seam: Seam, Y: Block, basis: Basis, *, width: int) -> tuple[Block, Host]:
+    """As `orthonormalise`, by reflections and without a look at a number: three rounds, whatever is needed.
+
+    Reflections make columns of directions that are not there, so nothing is replaced. The third round is for
+    those: the first leaves them in the span of the basis.
+    """
+    assert seam.qr is not None
+    small = seam.small
+    total = small.zeros((basis.columns, Y.shape[1])), small.eye(Y.shape[1])
+    for _ in range(3):
+        C = seam.grams(basis, Y)[: basis.columns]
+        B, R = seam.qr(seam.combine(basis, -C, Y, small.eye(Y.shape[1])))
+        total, Y = (total[0] + C @ total[1], R @ total[1]), B
+    return Y[:, :width], small.concatenate([total[0], total[1][:width]])
 
 
 def _split_grams(seam: Seam, basis: Basis, Y: Block) -> tuple[Host, Host]:
@@ -98,7 +115,7 @@ def _orthonormalise_carefully(
 ) -> tuple[Block, Host]:
     """As `orthonormalise`, for blocks that are dependent or nearly so: strongest directions first."""
     before, wanted, original = basis, width, Y
-    floor = (_LOST * np.finfo(Y.dtype).eps * size) ** 2
+    floor = (_LOST * np.finfo(seam.kind(Y)).eps * size) ** 2
     while wanted and Y.shape[1]:
         Y = _project(seam, _project(seam, Y, basis), basis)
         energies, W = np.linalg.eigh(seam.cross(Y, Y))

@@ -1,0 +1,117 @@
+"""The derivative of a truncated SVD, by one linear system instead of through the iteration.
+
+With Z = M V and Z' = M'U, where U and V are held fixed, all that a change dM does to the factors is in
+dZ = dM V and dZ' = dM'U. For cotangents Ū, s̄, V̄ the rule below gives those of Z and Z'; what M is made of
+is left to the library that multiplied, so functions of the user's own are differentiated as well.
+
+Within the kept subspace F_ij = 1 / (σ_j² − σ_i²), and zero where the two are equal to rounding: right for
+whatever does not depend on how equal values share their vectors, as scores do not. Outside of it, with
+N = (I − UU') M (I − VV'), each column of the remainder solves
+
+    σ_i p − N q = (I − UU') ū_i,    σ_i q − N'p = (I − VV') v̄_i
+
+by conjugate gradients on (σ_i² − NN') p = σ_i x + N y. That is positive definite if σ_i > σ_{k+1}: the
+condition for a derivative, besides triplets that have converged.
+
+Reference: Townsend, *Differentiating the singular value decomposition*, 2016; Wan, Zhang, *Automatic
+differentiation for complex valued SVD*, 2019.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fastgrl.seams import Block
+
+# Squares of singular values that differ by less than this many eps of the larger are taken for equal.
+_EQUAL = 100.0
+MOST_STEPS = 500
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """What the rule needs of a library, differentiated or not."""
+
+    matmul: Callable[[Block, Block], Block]
+    transposed: Callable[[Block], Block]
+    where: Callable[[Any, Any, Any], Any]
+    sums: Callable[[Block], Any]  # over rows, one number for each column
+    largest: Callable[[Any], Any]  # of all entries, 0 of none
+    diagonal: Callable[[Any], Any]  # a matrix
+    # (unfinished, step, state): step while unfinished and at most `MOST_STEPS` times
+    repeat: Callable[[Callable[[Any], Any], Callable[[Any], Any], Any], Any]
+
+
+@dataclass(frozen=True)
+class Factorised:
+    """M ≈ U diag(s) V' and the two products of M, as constants."""
+
+    U: Block
+    s: Any
+    V: Block
+    forward: Callable[[Block], Block]
+    backward: Callable[[Block], Block]
+    eps: float
+
+
+def product_cotangents(
+    ops: Arithmetic, at: Factorised, U_bar: Block, s_bar: Any, V_bar: Block
+) -> tuple[Block, Block]:
+    """The cotangents of Z = M V and of Z' = M'U."""
+    t = ops.transposed
+    squares = at.s * at.s
+    difference = squares[None, :] - squares[:, None]
+    equal = abs(difference) <= _EQUAL * at.eps * ops.largest(squares)
+    F = ops.where(equal, 0 * difference, 1 / ops.where(equal, 0 * difference + 1, difference))
+    J, K = F * ops.matmul(t(at.U), U_bar), F * ops.matmul(t(at.V), V_bar)
+    inside = ops.diagonal(s_bar) + (J + t(J)) * at.s[None, :] + at.s[:, None] * (K + t(K))
+    p, q = _outside(ops, at, _rest(ops, at.U, U_bar), _rest(ops, at.V, V_bar))
+    return ops.matmul(at.U, inside) + p, q
+
+
+def _rest(ops: Arithmetic, Q: Block, X: Block) -> Block:
+    """(I − QQ')X."""
+    return X - ops.matmul(Q, ops.matmul(ops.transposed(Q), X))
+
+
+def _outside(ops: Arithmetic, at: Factorised, x: Block, y: Block) -> tuple[Block, Block]:
+    """The p and q of the system above, all columns at once; zero for singular values that are zero."""
+    nothing = at.s <= _EQUAL * at.eps * ops.largest(at.s)
+    safe = ops.where(nothing, 0 * at.s + 1, at.s)
+    kept = ops.where(nothing, 0 * at.s, 0 * at.s + 1)
+
+    def N(X: Block) -> Block:
+        return _rest(ops, at.U, at.forward(_rest(ops, at.V, X)))
+
+    def Nt(X: Block) -> Block:
+        return _rest(ops, at.V, at.backward(_rest(ops, at.U, X)))
+
+    def apply(P: Block) -> Block:
+        return P - N(Nt(P)) / (safe * safe)
+
+    p = _solved(ops, apply, kept * (x + N(y) / safe) / safe, at.eps)
+    return p, kept * (y + Nt(p)) / safe
+
+
+def _solved(ops: Arithmetic, apply: Callable[[Block], Block], right: Block, eps: float) -> Block:
+    """Conjugate gradients, one system for each column, until every residual is at rounding."""
+    scale = ops.sums(right * right)
+    enough = scale * (10 * eps) ** 2
+
+    def unfinished(state: Any) -> Any:
+        return ops.largest(ops.where(state[3] > enough, 0 * enough + 1, 0 * enough)) > 0
+
+    def step(state: Any) -> Any:
+        p, residual, direction, rho = state
+        image = apply(direction)
+        curvature = ops.sums(direction * image)
+        going = (rho > enough) & (curvature > 0)
+        alpha = ops.where(going, rho / ops.where(going, curvature, 0 * rho + 1), 0 * rho)
+        p, residual = p + alpha * direction, residual - alpha * image
+        after = ops.where(going, ops.sums(residual * residual), 0 * rho)
+        beta = ops.where(going, after / ops.where(going, rho, 0 * rho + 1), 0 * rho)
+        return p, residual, residual + beta * direction, after
+
+    return ops.repeat(unfinished, step, (0 * right, right, right, scale))[0]
