@@ -434,6 +434,7 @@ NUMPY = Seam(
     checked=lambda a, name, ndim: finite_array(a, name, ndim=ndim),
     like=_like,
     put=lambda a, dtype: a.astype(dtype, copy=False),
+    put_sparse=lambda csr, _: csr,
     host=np.asarray,
 )
 

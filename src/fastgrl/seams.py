@@ -71,6 +71,7 @@ class Seam:
     checked: Callable[[Any, str, int], Any]  # (array, name, dimensions): floats without NaN or Inf
     like: Callable[[Any, Block], Block]  # what a function returned, as a block of the library
     put: Callable[[Host, Any], Any]  # (array, dtype): from the host
+    put_sparse: Callable[[Any, Any], Any]  # (CSR, dtype): a sparse matrix from the host
     host: Callable[[Any], Host]  # to the host
     # What only some libraries have.
     small: Any = np  # the namespace of k×k arrays

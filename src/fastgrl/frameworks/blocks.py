@@ -12,6 +12,7 @@ import numpy as np
 
 from fastgrl.checks import FLOATS
 from fastgrl.errors import DtypeError, NotFiniteError, ShapeError
+from fastgrl.kernels import CSR
 from fastgrl.linalg import PROBES, chunk_bounds
 from fastgrl.seams import Block, Host, Seam
 
@@ -34,6 +35,7 @@ class Library:
     broadcast: Callable[[Any, int], Block]  # (row, rows): the row, so many times
     cast: Callable[[Any, Any], Any]  # (array, dtype), and from anything array-like
     put: Callable[[Host, Any], Any]  # (array, dtype): from the host
+    put_sparse: Callable[[CSR, Any], Any]  # (matrix, dtype): likewise; a pattern without values holds ones
     host: Callable[[Any], Host]
     kind: Callable[[Any], np.dtype[Any] | None]  # None for types that NumPy does not have
     is_own: Callable[[Any], bool]
@@ -91,6 +93,7 @@ def seam_from(library: Library) -> Seam:
         checked=use(_checked, library),
         like=use(_like, library),
         put=library.put,
+        put_sparse=library.put_sparse,
         host=library.host,
         small=library.small,
         qr=library.qr,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,7 @@ import torch
 from fastgrl.frameworks.blocks import Library, in_chunks, seam_from
 from fastgrl.frameworks.derivatives import MOST_STEPS, Arithmetic, Factorised, product_cotangents
 from fastgrl.fsvd import SVD
+from fastgrl.kernels import CSR
 from fastgrl.linalg import CHUNK_ROWS
 from fastgrl.operators import Operator
 from fastgrl.seams import Host, Seam, register_seam
@@ -32,6 +36,13 @@ def _seam_on(device: torch.device) -> Seam:
     def put(array: Host, dtype: Any) -> torch.Tensor:
         return torch.as_tensor(np.ascontiguousarray(array), dtype=_DTYPES[np.dtype(dtype)], device=device)
 
+    def put_sparse(matrix: CSR, dtype: Any) -> torch.Tensor:
+        values = np.ones(len(matrix.indices)) if matrix.values is None else matrix.values
+        parts = (torch.as_tensor(np.asarray(part, np.int64)) for part in (matrix.indptr, matrix.indices))
+        with _quiet():
+            sparse = torch.sparse_csr_tensor(*parts, put(values, dtype).cpu(), matrix.shape)
+        return sparse.to(device)
+
     return seam_from(
         Library(
             name="PyTorch" if device.type == "cpu" else f"PyTorch on {device}",
@@ -48,6 +59,7 @@ def _seam_on(device: torch.device) -> Seam:
             broadcast=lambda row, rows: row.expand(rows, -1),
             cast=lambda array, dtype: array.to(_DTYPES[np.dtype(dtype)]),
             put=put,
+            put_sparse=put_sparse,
             host=lambda tensor: tensor.detach().cpu().numpy(),
             kind=lambda tensor: _KINDS.get(tensor.dtype),
             is_own=lambda value: isinstance(value, torch.Tensor),
@@ -101,7 +113,18 @@ def _numbers(tensor: torch.Tensor) -> torch.Tensor:
 
 def _transposed(a: torch.Tensor) -> torch.Tensor:
     """A view of a dense tensor; a sparse one by rows, which is what products are fast with."""
-    return a.T if a.layout == torch.strided else a.t().to_sparse_csr()
+    if a.layout == torch.strided:
+        return a.T
+    with _quiet():
+        return a.t().to_sparse_csr()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the remark that sparse tensors are in beta: nobody asked for one here."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta", UserWarning)
+        yield
 
 
 def _spread_rows(Y: torch.Tensor, rows: Any, count: int) -> torch.Tensor:
