@@ -14,7 +14,7 @@ ifneq ($(wildcard ../shared/badinputs),)
 export FASTGRL_BADINPUTS ?= $(abspath ../shared/badinputs)
 endif
 
-.PHONY: help demo test check slow bench bench-check reproduce reproduce-quick clean
+.PHONY: help demo test check slow frameworks bench bench-check reproduce reproduce-quick clean
 
 # Where the paper is rerun to; what is there already is not run again.
 REPRODUCTION ?= reproduction
@@ -22,6 +22,7 @@ REPRODUCTION ?= reproduction
 help:
 	@echo "make demo    the whole product on scikit-learn's digits; writes the folder demo"
 	@echo "make test    the tests (make slow: those that take minutes)"
+	@echo "make frameworks   the tests on tensors of PyTorch, JAX and TensorFlow, which it installs"
 	@echo "make check   style, types, import contracts"
 	@echo "make bench   one table per question, side by side with other libraries (an hour; 12 GB of memory, 20 GB of disk; most races need FASTGRL_DATA)"
 	@echo "make bench-check       whether anything became slower than the ratios that are stored (minutes)"
@@ -44,6 +45,9 @@ test: $(STAMP)
 slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow
 
+frameworks: $(VENV)/.frameworks
+	$(BIN)/python -m pytest -m frameworks tests
+
 check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -56,6 +60,12 @@ $(VENV)/.baselines: $(STAMP)
 	@$(PIP) install --quiet torch==2.13.0 && $(PIP) install --quiet torch_geometric gensim
 	@touch $@
 
+# The array libraries whose tensors fsvd takes.
+$(VENV)/.frameworks: $(VENV)/.baselines
+	@echo "installing JAX and TensorFlow"
+	@$(PIP) install --quiet jax tensorflow-cpu
+	@touch $@
+
 reproduce: $(VENV)/.baselines
 	$(BIN)/fastgrl reproduce all -o $(REPRODUCTION)
 
@@ -63,12 +73,11 @@ reproduce-quick: $(VENV)/.baselines
 	$(BIN)/fastgrl reproduce all --quick -o $(REPRODUCTION)-quick
 
 # What is measured: files; the product and the SVD; models; links; nodes; start, load, estimates; growth; disk.
-BENCHMARKS := reading loading negatives memory kernels svd "svd --load" storage links embedding scale nodes node_scale updates \
-	startup pairs estimates roofline growth large
+BENCHMARKS := reading loading negatives memory kernels svd "svd --load" frameworks "released --library tensorflow" storage \
+	links embedding scale nodes node_scale updates startup pairs estimates roofline growth large
 
-bench: $(STAMP)
-	@$(PIP) install --quiet torch==2.13.0 && $(PIP) install --quiet sparse_dot_mkl mkl
-	@$(PIP) install --quiet torch_geometric gensim numba pycleora scikit-network
+bench: $(VENV)/.frameworks
+	@$(PIP) install --quiet sparse_dot_mkl mkl numba pycleora scikit-network
 	@for table in $(BENCHMARKS); do \
 		set -- $$table; echo "== benchmarks/$$1.py $${*:2}"; $(BIN)/python benchmarks/$$1.py $${*:2} || exit 1; echo; \
 	done

@@ -103,9 +103,10 @@ def test_with_a_broken_compiler_the_install_succeeds_and_every_test_passes(sourc
     python = environment / "python"
     said = run(python, "-c", "import fastgrl; print(fastgrl.kernel_info())", cwd="/")
     assert said.startswith("scipy kernel, 1 threads (the compiled kernel was not built")
-    names = ("test_pyg.py", "test_gcn.py", "test_torch_*.py")
-    of_torch = (f"--ignore-glob={source / 'tests' / name}" for name in names)
-    options = ("-q", "-p", "no:cacheprovider", *of_torch)
+    names = ("test_pyg.py", "test_gcn.py", "test_torch_*.py", "test_devices.py", "test_moving.py")
+    names += ("test_frameworks.py", "test_derivatives.py", "test_tensorflow.py", "test_docs.py")
+    of_frameworks = (f"--ignore-glob={source / 'tests' / name}" for name in names)
+    options = ("-q", "-p", "no:cacheprovider", *of_frameworks)
     tests = run(python, "-m", "pytest", *options, source / "tests", cwd=str(source))
     assert " passed" in tests
     assert "skipped" not in tests

@@ -9,6 +9,7 @@ from typing import Any
 
 from fastgrl.checks import Array
 from fastgrl.co_ridge import CoRidgeModel
+from fastgrl.devices import carried
 from fastgrl.node_models import HopBasis, NodeInputs, Targets
 from fastgrl.parallel import parallel_map, use_threads
 from fastgrl.self_training import SMALL_VIEW, Trainer
@@ -112,4 +113,4 @@ def alone(run: Callable[[Any], Any]) -> Callable[[Any], Any]:
         with use_threads(1):
             return run(how)
 
-    return on_one_thread
+    return carried(on_one_thread)

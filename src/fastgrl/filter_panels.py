@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from fastgrl.checks import Array
+from fastgrl.fused import Fused
 from fastgrl.kernels import CSR, compiled_module, kernel_info, mapped_parts, multiply
+from fastgrl.leaves import Diagonal, Identity, Matrix
 from fastgrl.operators import Operator, settle
 from fastgrl.parallel import parallel_map, thread_count
 from fastgrl.spilling import is_mapped
@@ -30,7 +32,7 @@ _PIECES_PER_THREAD = 4
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Looped(Operator):
+class Looped(Fused):
     """diag(left) (A + I) diag(right) for a symmetric A, which may be a pattern alone; `right` None is I.
 
     >>> A = fg.Graph.from_codes([0], [1]).csr
@@ -58,6 +60,13 @@ class Looped(Operator):
     def T(self) -> Operator:
         ones = np.ones(self.shape[0]) if self.right is None else self.right
         return Looped(self.a, ones, self.left, self.dtype, self.name + "'")
+
+    @property
+    def spelt_out(self) -> Operator:
+        """diag(left) (A + I) diag(right)."""
+        looped = Matrix(self.a, name="A") + Identity(self.shape[0])
+        left: Operator = Diagonal(self.left.astype(self.dtype)) @ looped
+        return left if self.right is None else left @ Diagonal(self.right.astype(self.dtype))
 
 
 def smooth_columns(S: Looped, B: Array, *, restart: float, steps: int, out: Array) -> Array:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fastgrl.checks import Array
+from fastgrl.devices import current_place
 from fastgrl.filter_panels import Looped, smooth_columns
 from fastgrl.graph import Graph
 from fastgrl.kernels import CSR, csr_from_scipy
-from fastgrl.leaves import Function
-from fastgrl.operators import Operator, as_operator
+from fastgrl.operators import Operator, as_operator, settle
 from fastgrl.spilling import release, row_ranges
 
 STEPS = 25
@@ -88,6 +89,10 @@ def smoothed(S: Operator, B: Array, *, restart: float, steps: int = STEPS, overw
     >>> smoothed(fg.Identity(2), np.eye(2), restart=0.5, steps=3)
     array([[1., 0.], [0., 1.]])
     """
+    place = current_place()
+    if place is not None and isinstance(B, np.ndarray):
+        there = place.put(B.astype(np.result_type(S.dtype or B.dtype, B.dtype), copy=False))
+        return place.host(smoothed(place.moved(S), there, restart=restart, steps=steps))
     if isinstance(S, Looped):
         kind = np.result_type(S.dtype, B.dtype)
         out = B if overwrite and B.dtype == kind and B.flags.c_contiguous else np.empty(B.shape, kind)
@@ -112,13 +117,30 @@ def filter_coefficients(restart: float, steps: int = STEPS) -> Array:
     return c
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Filter(Operator):
+    """g_a(S) of a symmetric S, which is its own transpose.
+
+    >>> Filter(fg.as_operator(np.eye(2)), 0.5, 3) @ np.ones((2, 1))
+    array([[1.], [1.]])
+    """
+
+    S: Operator
+    restart: float
+    steps: int = STEPS
+
+    def __post_init__(self) -> None:
+        settle(self, shape=self.S.shape, dtype=self.S.dtype, formula=f"g({self.S.formula})")
+
+    def _multiply(self, X: Any) -> Any:
+        return smoothed(self.S, X, restart=self.restart, steps=self.steps)
+
+    @property
+    def T(self) -> Operator:
+        return self
+
+
 def filtered(S: Operator, F: Any, *, restart: float, steps: int = STEPS) -> Operator:
     """g_a(S)F as an operator, for a symmetric S: the filter is applied to blocks, never to F."""
-    base = as_operator(F)
-    return Function(
-        base.shape,
-        lambda X: smoothed(S, base @ X, restart=restart, steps=steps),
-        lambda Y: base.T @ smoothed(S, Y, restart=restart, steps=steps),
-        S.dtype,
-        f"g({S.formula}) X",
-    )
+    product: Operator = Filter(S, restart, steps) @ as_operator(F)
+    return product

@@ -20,6 +20,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from fastgrl.checks import integer
+from fastgrl.devices import current_place
 from fastgrl.errors import ArgumentError, DtypeError, FastgrlError, NotFiniteError, ShapeError, TransposeError
 from fastgrl.leaves import Function
 from fastgrl.linalg import checked_array, seam_of
@@ -107,7 +108,8 @@ def fsvd(
     >>> s.round(12)
     array([3., 2.])
     """
-    operator, seed = as_operator(operator), integer("seed", seed, least=0, most=LARGEST_SEED)
+    given, seed = as_operator(operator), integer("seed", seed, least=0, most=LARGEST_SEED)
+    operator = _where_work_is_done(given)
     plan = _plan(operator, rank, method=method, n_iter=n_iter, block_size=block_size, tol=tol)
     run = _Run(operator, seed, refill, progress, 2 * (plan.n_iter + 1))
     find = _krylov if method == "krylov" else _subspace
@@ -119,7 +121,19 @@ def fsvd(
         if check:
             check_transpose(operator, seed=seed)
         svd = _triplets(run, find(run, plan, _starting_block(run, plan, start)), plan.rank)
-    return cast(SVD, run.seam.attached(operator, svd))
+    svd = cast(SVD, run.seam.attached(operator, svd))
+    return svd if operator is given else _brought_home(run.seam, svd)
+
+
+def _where_work_is_done(operator: Operator) -> Operator:
+    """The operator, or, while a model works on another device, the same with its NumPy arrays there."""
+    place = current_place()
+    return operator if place is None else cast(Operator, place.moved(operator))
+
+
+def _brought_home(seam: Seam, svd: SVD) -> SVD:
+    U, s, Vt = (seam.host(part) for part in svd)
+    return SVD(U, s, Vt, svd.rounds)
 
 
 def pinv_apply(svd: SVD | tuple[Any, Any, Any], Y: Any, *, rcond: float | None = None) -> Any:
@@ -292,7 +306,8 @@ def _check_finite(operator: Operator, Y: Block, name: str) -> None:
 def _seam_for(operator: Operator) -> Seam:
     """The seam of the arrays that the operator holds."""
     held = (value for leaf in leaves(operator) for value in vars(leaf).values())
-    return only_seam(held, repr(operator)) or seam_of()
+    found, place = only_seam(held, repr(operator)) or seam_of(), current_place()
+    return place.seam if place is not None and place.seam.name == found.name else found
 
 
 def _working_dtype(operator: Operator) -> np.dtype[Any]:
@@ -306,6 +321,9 @@ def _starting_block(run: _Run, plan: _Plan, start: Any) -> Block:
     right = start[2] if isinstance(start, tuple) else start.Vt if isinstance(start, SVD) else None
     block = start if right is None else seam_of(right).transposed(right)
     block = checked_array(block, "start", ndim=2)
+    place = current_place()
+    if place is not None and place.seam.name == seam.name and isinstance(block, np.ndarray):
+        block = place.put(block)
     if seam_of(block).name != seam.name:
         raise DtypeError(f"start is of {seam_of(block).name}, but {run.operator!r} of {seam.name}")
     block = block[:, : min(run.operator.shape)]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fastgrl.checks import Array, common_dtype, integer
+from fastgrl.devices import current_place
 from fastgrl.errors import ShapeError
-from fastgrl.leaves import Function
-from fastgrl.operators import Operator, as_operator
+from fastgrl.linalg import seam_of
+from fastgrl.operators import Operator, as_operator, settle
 
 Reduce = Callable[[Array], Array]
 
@@ -25,26 +27,60 @@ def hop_matrix(S: Any, Z: Any, hops: int) -> Operator:
     >>> hop_matrix(swap, np.array([[1.0], [2.0]]), 2) @ np.eye(3)
     array([[1., 2., 1.], [2., 1., 2.]])
     """
-    S, Z, L = as_operator(S), as_operator(Z), integer("hops", hops, least=0)
-    if S.shape[0] != S.shape[1] or S.shape[1] != Z.shape[0]:
-        raise ShapeError(f"hops need a square S with a row for each row of Z, got {S!r} and {Z!r}")
-    (n, d), back, down = Z.shape, S.T, Z.T
+    return _Hops(as_operator(S), as_operator(Z), integer("hops", hops, least=0))
 
-    def forward(W: Array) -> Array:
-        Y = Z @ W[L * d :]
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Hops(Operator):
+    """[Z, SZ, …, S^L Z]."""
+
+    S: Operator
+    Z: Operator
+    hops: int
+
+    def __post_init__(self) -> None:
+        S, Z = self.S, self.Z
+        if S.shape[0] != S.shape[1] or S.shape[1] != Z.shape[0]:
+            raise ShapeError(f"hops need a square S with a row for each row of Z, got {S!r} and {Z!r}")
+        dtype = common_dtype(f"{S!r} and {Z!r}", S.dtype, Z.dtype)
+        shape = (Z.shape[0], (self.hops + 1) * Z.shape[1])
+        settle(self, shape=shape, dtype=dtype, formula=_formula(self.hops))
+
+    def _multiply(self, W: Any) -> Any:
+        d, L = self.Z.shape[1], self.hops
+        Y = self.Z @ W[L * d :]
         for hop in reversed(range(L)):
-            Y = S @ Y + Z @ W[hop * d : (hop + 1) * d]
-        return np.asarray(Y)
+            Y = self.S @ Y + self.Z @ W[hop * d : (hop + 1) * d]
+        return Y
 
-    def backward(Q: Array) -> Array:
-        blocks = [down @ Q]
-        for _ in range(L):
-            Q = back @ Q
-            blocks.append(down @ Q)
-        return np.concatenate(blocks)
+    @property
+    def T(self) -> Operator:
+        return _StackedHops(self.S.T, self.Z.T, self.hops)
 
-    dtype = common_dtype(f"{S!r} and {Z!r}", S.dtype, Z.dtype)
-    return Function((n, (L + 1) * d), forward, backward, dtype, _formula(L))
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _StackedHops(Operator):
+    """[Z; ZS; …; ZS^L], the transpose of `_Hops` if S and Z are those of it transposed."""
+
+    S: Operator
+    Z: Operator
+    hops: int
+
+    def __post_init__(self) -> None:
+        shape = ((self.hops + 1) * self.Z.shape[0], self.Z.shape[1])
+        dtype = common_dtype(f"{self.S!r} and {self.Z!r}", self.S.dtype, self.Z.dtype)
+        settle(self, shape=shape, dtype=dtype, formula=f"{_formula(self.hops)}'")
+
+    def _multiply(self, Q: Any) -> Any:
+        blocks = [self.Z @ Q]
+        for _ in range(self.hops):
+            Q = self.S @ Q
+            blocks.append(self.Z @ Q)
+        return seam_of(Q).concatenate(blocks, 0)
+
+    @property
+    def T(self) -> Operator:
+        return _Hops(self.S.T, self.Z.T, self.hops)
 
 
 def _formula(hops: int) -> str:
@@ -64,19 +100,22 @@ def hop_grams(
 
     `reduce` is H ↦ R H, which leaves r rows of an n×c block (chosen nodes, or coordinates in a basis); of the
     r×r matrices the first `lead` columns are kept. Z comes in `blocks` of columns with the sign that
-    their products are added with.
+    their products are added with. On another device the blocks that `reduce` gets, and returns, lie there.
 
     >>> rows = lambda H: H[:1]
     >>> hop_grams(fg.Identity(2), [(np.eye(2), 1.0)], reduce=rows, lead=1, hops=(0, 2)).ravel()
     array([1., 3.])
     """
     grams: list[Array | float] = [0.0] * len(hops)
+    place = current_place()
+    S = S if place is None else place.moved(S)
     for block, sign in blocks:
-        H, done = block, -1
-        for place, hop in enumerate(hops):
+        H, done = block if place is None else place.put(block), -1
+        for number, hop in enumerate(hops):
             while done < hop:
                 H = S @ H if done >= 0 else H
                 kept = reduce(H)
-                grams[place] = grams[place] + sign * (kept @ kept[:lead].T)
+                gram = kept @ kept[:lead].T
+                grams[number] = grams[number] + sign * (gram if place is None else place.host(gram))
                 done += 1
     return np.cumsum(np.asarray(grams), axis=0)

@@ -18,9 +18,11 @@ from typing import Any
 import numpy as np
 
 from fastgrl.checks import Array, integer, shown, size
+from fastgrl.devices import applied, current_place
 from fastgrl.errors import ArgumentError, ShapeError
 from fastgrl.fsvd import SVD
 from fastgrl.graph import Graph
+from fastgrl.hops import hop_matrix
 from fastgrl.jkn_features import (
     Features,
     columns_of,
@@ -126,6 +128,9 @@ class JknModel(NodeModel):
         """n×C scores; only C columns are carried over the hops."""
         S, F = propagation(inputs.graph, self.design), self._columns(inputs)
         weights = self.projection @ self.coefficients
+        if current_place() is not None:
+            P = applied(hop_matrix(S, F, self.hops), np.concatenate(weights))
+            return np.asarray(P + self.bias)
         P = np.asarray(F @ weights[-1])
         for hop in reversed(range(self.hops)):
             P = S @ P + F @ weights[hop]

@@ -9,6 +9,7 @@ import numpy as np
 
 from fastgrl.certificates import Certificate, certificate
 from fastgrl.checks import Array
+from fastgrl.devices import applied
 from fastgrl.fsvd import fsvd
 from fastgrl.hops import hop_matrix
 from fastgrl.jkn_features import Space, released, released_columns
@@ -141,7 +142,7 @@ def _dense_rows(M: Operator, nodes: Array) -> Array:
         cut = nodes[begin : begin + width]
         unit = np.zeros((M.shape[0], len(cut)))
         unit[cut, np.arange(len(cut))] = 1
-        out[begin : begin + width] = (M.T @ unit).T
+        out[begin : begin + width] = applied(M.T, unit).T
     return out
 
 
@@ -152,7 +153,7 @@ def _labelled_coordinates(problem: Problem, found: _Factorised, M: Operator, rig
     width = max(16, _PANEL_BYTES // (8 * M.shape[0]))
     cuts = [slice(begin, begin + width) for begin in range(0, right.shape[1], width)]
     labelled = problem.targets.labelled
-    return np.concatenate([(M @ np.ascontiguousarray(right[:, cut]))[labelled] for cut in cuts], axis=1)
+    return np.concatenate([applied(M, np.ascontiguousarray(right[:, cut]))[labelled] for cut in cuts], axis=1)
 
 
 def _by_ridge(problem: Problem, found: _Factorised, Z: Array) -> _Answer:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from fastgrl.checks import Array
+from fastgrl.devices import Place, current_place
 from fastgrl.fsvd import SVD, fsvd
 from fastgrl.hops import hop_grams, hop_matrix
 from fastgrl.jkn_features import Features, Space, released, structure_factors, structure_of
@@ -181,11 +182,23 @@ class _Rows:
     basis: Array | None = None
     within: Array | None = None
 
-    def reduce(self, H: Array) -> Array:
+    def reduce(self, H: Any) -> Any:
+        """The rows that are kept, where H is."""
+        place = current_place()
+        if place is not None and not isinstance(H, np.ndarray):
+            return self._reduced_at(place, H)
         if self.basis is None:
             return H[self.nodes]
         inner = self.basis.T @ (H if self.within is None else H[self.within])
         return np.concatenate([inner, H[self.nodes]])
+
+    def _reduced_at(self, place: Place, H: Any) -> Any:
+        seam = place.seam
+        rows = seam.take_rows(H, self.nodes)
+        if self.basis is None:
+            return rows
+        within = H if self.within is None else seam.take_rows(H, self.within)
+        return seam.concatenate([seam.inner(place.kept(self.basis), within), rows], 0)
 
     def places(self, nodes: Array) -> Array:
         """Where rows of given nodes are kept."""

@@ -57,11 +57,11 @@ class Matrix(Operator):
         settle(self, a=a, row_scale=left, column_scale=right, shape=shape, dtype=dtype, formula=formula)
 
     def _multiply(self, X: Any) -> Any:
-        X = X if self.column_scale is None else self.column_scale[:, None] * X
+        X = X if self.column_scale is None else _rows_scaled(self.column_scale, X)
         if isinstance(self.a, kernels.CSR):
             return kernels.multiply(self.a, X, row_scale=self.row_scale)
         Y = seam_of(X).matmul(self.a, X)
-        return Y if self.row_scale is None else self.row_scale[:, None] * Y
+        return Y if self.row_scale is None else _rows_scaled(self.row_scale, Y)
 
     def _polynomial(self, coefficients: Sequence[float], X: Any) -> Any:
         if not isinstance(self.a, kernels.CSR):
@@ -97,9 +97,15 @@ def _scale_of(a: Any, scale: Any, axis: int, name: str) -> Any:
     if scale is None:
         return None
     d = checked_array(scale, name, ndim=1)
-    if len(d) != a.shape[axis]:
-        raise ShapeError(f"{name} has {len(d)} values for a {size(a.shape)} matrix")
+    if d.shape[0] != a.shape[axis]:
+        raise ShapeError(f"{name} has {d.shape[0]} values for a {size(a.shape)} matrix")
     return d
+
+
+def _rows_scaled(d: Any, X: Any) -> Any:
+    """diag(d) X."""
+    seam = seam_of(X)
+    return seam.widened(d, seam.kind(X))[:, None] * X
 
 
 def _scaled_formula(symbol: str, left: bool, right: bool) -> str:
@@ -186,7 +192,7 @@ class LowRank(Operator):
         if U.shape[1] != V.shape[1]:
             raise ShapeError(f"U V' needs equally many columns, got U {size(U.shape)} and V {size(V.shape)}")
         dtype = common_dtype("U and V", kind_of(U), kind_of(V))
-        settle(self, U=U, V=V, shape=(len(U), len(V)), dtype=dtype, formula="UV'")
+        settle(self, U=U, V=V, shape=(U.shape[0], V.shape[0]), dtype=dtype, formula="UV'")
 
     def _multiply(self, X: Any) -> Any:
         seam = seam_of(X)
@@ -209,10 +215,10 @@ class Diagonal(Operator):
 
     def __post_init__(self) -> None:
         d = checked_array(self.d, "d", ndim=1)
-        settle(self, d=d, shape=(len(d), len(d)), dtype=kind_of(d), formula="diag(d)")
+        settle(self, d=d, shape=(d.shape[0], d.shape[0]), dtype=kind_of(d), formula="diag(d)")
 
     def _multiply(self, X: Any) -> Any:
-        return self.d[:, None] * X
+        return _rows_scaled(self.d, X)
 
     @property
     def T(self) -> Operator:

@@ -18,6 +18,7 @@ from fastgrl import link_updates
 from fastgrl.bipartite import checked_sides, sample_across
 from fastgrl.certificates import Certificate
 from fastgrl.checks import Array, integer, shown
+from fastgrl.devices import working_on
 from fastgrl.errors import InputError
 from fastgrl.estimate import Estimate
 from fastgrl.graph import Graph
@@ -56,6 +57,11 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
     max_memory: bytes that the whole process may hold. A fit that would need more computes in narrower panels
         or keeps tall arrays on disk (the same bits); log-diffusion then keeps fewer entries of each row (and
         says so); what cannot be done is refused before any work.
+    device: None computes with NumPy. "cpu", "cuda", "cuda:1" or a `torch.device` factorises with PyTorch
+        there: all its sparse products and dense blocks. The forward push of a diffusion, choosing settings by
+        what was factorised, scores and recommendations stay on the host, and the result comes back to it. The
+        same seed then gives the same scores to rounding, not bit for bit. Tested on "cpu" only, since no GPU
+        was at hand. Devices without float64 ("mps") are refused, and `max_memory` beside it.
 
     >>> graph = fg.load_dataset("digits").graph
     >>> links = fg.LinkPredictor(select=False, n_components=16).fit(graph)
@@ -78,6 +84,7 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
         random_state: Any = 0,
         n_jobs: int | None = None,
         max_memory: int | None = None,
+        device: Any = None,
     ) -> None:
         self.design = design
         self.n_components = n_components
@@ -89,6 +96,7 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.max_memory = max_memory
+        self.device = device
 
     def fit(
         self, graph: Any, y: Any = None, *, validation: Any = None, progress: Progress | None = None
@@ -224,7 +232,7 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
         """
         if not self.__sklearn_is_fitted__():
             return self.fit(Graph.from_edges(new_edges, weights=weights), progress=progress)
-        with calm_threads(self.n_jobs):
+        with calm_threads(self.n_jobs), working_on(self.device):
             updated = link_updates.update(
                 self._run.graph,
                 self._run.fit,

@@ -16,6 +16,7 @@ import numpy as np
 
 from fastgrl.bipartite import checked_sides
 from fastgrl.checks import Array, integer, shown
+from fastgrl.devices import refuse_both, working_on
 from fastgrl.errors import ArgumentError
 from fastgrl.estimate import DEFAULT_RANKS, Estimate, estimate_links
 from fastgrl.graph import Graph
@@ -48,6 +49,7 @@ class Parameters:
     random_state: Any = 0
     n_jobs: int | None = None
     max_memory: int | None = None
+    device: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +116,8 @@ def fit_graph(
     # Found in the caller's order: with edges written "user, item", users are side 0.
     sides = checked_sides(graph) if settings.bipartite else None
     sides = sides if sides is None or order is None else sides[order]
-    with calm_threads(parameters.n_jobs), nullcontext() if plan is None else plan.applied():
+    limited = nullcontext() if plan is None else plan.applied()
+    with calm_threads(parameters.n_jobs), limited, working_on(parameters.device):
         fit = fit_links(known_order, settings, known=known, sides=sides, progress=progress)
     return LinkRun(known_order, position, fit, plan)
 
@@ -142,6 +145,7 @@ def settings_of(parameters: Parameters, graph: Graph) -> Settings:
     rank = integer("n_components", rank, least=1, most=max(_MOST_COMPONENTS, graph.num_nodes))
     if parameters.max_memory is not None:
         integer("max_memory", parameters.max_memory, least=1)
+    refuse_both(parameters.device, parameters.max_memory)
     window = None if parameters.window is None else integer("window", parameters.window, least=1)
     return Settings(
         design=design,

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from fastgrl.checks import Array, integer, shown
 from fastgrl.co_ridge import STRUCTURE_WALK
 from fastgrl.co_ridge_grids import recipe_for
+from fastgrl.devices import working_on
 from fastgrl.errors import ArgumentError
 from fastgrl.graph import Graph
 from fastgrl.ids import as_ids
@@ -29,7 +30,7 @@ class NodeFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     `graph` and `features` (n×d in the order of its nodes; None: the graph alone) belong to the transformer,
     so that rows of a table, ids that is, can be split by `GridSearchCV` and the like. `view` is "l" or "i",
-    `restart` says how near features are gathered from.
+    `restart` says how near features are gathered from. `device` is that of `NodeClassifier`.
 
     >>> from sklearn.linear_model import LogisticRegression
     >>> from sklearn.pipeline import make_pipeline
@@ -49,6 +50,7 @@ class NodeFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         restart: float = 0.15,
         view: str = "l",
         random_state: Any = 0,
+        device: Any = None,
     ) -> None:
         self.graph = graph
         self.features = features
@@ -56,6 +58,7 @@ class NodeFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.restart = restart
         self.view = view
         self.random_state = random_state
+        self.device = device
 
     def fit(self, nodes: Any = None, y: Any = None) -> NodeFeatures:
         """Compute the features of all nodes of the graph; which ids are given, and `y`, changes nothing."""
@@ -74,7 +77,7 @@ class NodeFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             else integer("n_components", self.n_components, least=1)
         )
         seed = seed_of(self.random_state)
-        with single_threaded_blas():
+        with single_threaded_blas(), working_on(self.device):
             around, view = _surroundings(graph, as_features(self.features, graph.num_nodes), self.view, seed)
             V = projection_of(around, view, rank=rank, seed=seed)
             found = around.coordinates(view, around.projected(view, V), restart=restart)

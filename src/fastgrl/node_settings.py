@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fastgrl.checks import integer, shown
+from fastgrl.devices import refuse_both
 from fastgrl.errors import ArgumentError
 from fastgrl.graph import Graph
 from fastgrl.inputs import seed_of, threads_of
@@ -32,6 +33,7 @@ def settings_of(parameters: Mapping[str, Any], graph: Graph) -> NodeSettings:
     if graph.num_nodes < 2:
         raise ArgumentError(f"{graph!r} has no two nodes to tell apart")
     threads_of(parameters["n_jobs"])
+    refuse_both(parameters["device"], parameters["max_memory"])
     _refuse_others(design, parameters)
     counts = {"rounds": 0, "hops": 0, "window": 1}
     return NodeSettings(

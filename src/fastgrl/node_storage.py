@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from fastgrl import storage
 from fastgrl.checks import FLOATS, Array, shown
+from fastgrl.devices import device_name
 from fastgrl.errors import ArgumentError, FastgrlError, InputError
 from fastgrl.io.atomic import StrPath, named
 from fastgrl.node_fits import MODELS
@@ -81,6 +82,8 @@ def _parameters(parameters: dict[str, Any]) -> dict[str, Any]:
     Threads and memory are those of the machine that fitted: whoever loads the model has others.
     """
     kept = parameters | {"n_jobs": None, "max_memory": None}
+    if "device" in kept:
+        kept["device"] = device_name(kept["device"])
     if not isinstance(kept.get("random_state"), int | np.integer | None):
         kept["random_state"] = 0
     return {name: coded(value, f"the parameter {name}") for name, value in kept.items()}

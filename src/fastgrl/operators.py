@@ -401,7 +401,7 @@ def _as_block(seam: Seam, X: Any, operator: Operator) -> Any:
         X = np.asarray(native(X))
     kind = seam.kind(X)
     if kind in FLOATS:
-        return X
+        return seam.widened(X, operator.dtype)
     if kind.kind not in "bui":
         raise DtypeError(f"a block of {kind} is not supported; use float32 or float64")
     return seam.put(seam.host(X), operator.dtype or np.float64)

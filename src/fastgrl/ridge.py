@@ -9,6 +9,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from fastgrl.checks import Array
+from fastgrl.devices import current_place
 from fastgrl.linalg import map_chunks, sum_over_chunks
 
 
@@ -24,6 +25,9 @@ class RidgeFit:
         """P, n×C, in the type of Z."""
         W = self.coefficients.astype(Z.dtype)
         constant = (self.bias - self.mean @ self.coefficients).astype(Z.dtype)
+        place = current_place()
+        if place is not None:
+            return place.host(place.seam.times(place.kept(Z), W) + place.put(constant))
         out = np.empty((len(Z), W.shape[1]), Z.dtype)
 
         def rows(begin: int, end: int) -> None:
@@ -59,6 +63,11 @@ def weighted_ridge(Z: Array, weights: Array, Q: Array, *, ridge: float) -> Ridge
 def _moments(Z: Array, w: Array, Q: Array) -> Any:
     """[Z'diag(w)Z, Z'w, Z'diag(w)Q], k×(k+1+C)."""
     root = np.sqrt(w).astype(Z.dtype)[:, None]
+    place = current_place()
+    if place is not None:
+        r = place.put(root)
+        z, q = place.kept(Z) * r, place.put(Q.astype(Z.dtype, copy=False)) * r
+        return place.seam.cross(z, place.seam.concatenate([z, r, q], 1))
 
     def term(begin: int, end: int) -> Array:
         r = root[begin:end]

@@ -74,6 +74,8 @@ class Seam:
     put_sparse: Callable[[Any, Any], Any]  # (CSR, dtype): a sparse matrix from the host
     host: Callable[[Any], Host]  # to the host
     # What only some libraries have.
+    # (array, dtype): in the wider of both types, for libraries that do not mix types by themselves
+    widened: Callable[[Any, Any], Any] = lambda array, _dtype: array
     small: Any = np  # the namespace of k×k arrays
     qr: Callable[[Block], tuple[Block, Host]] | None = None  # for those that cannot look at numbers
     detached: Callable[[], AbstractContextManager[Any]] = nullcontext  # nothing in it is differentiated

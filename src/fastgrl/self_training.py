@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fastgrl.checks import Array
+from fastgrl.devices import carried
 from fastgrl.filters import smoothed
 from fastgrl.linalg import map_chunks, sum_over_chunks
 from fastgrl.node_models import Targets
@@ -175,7 +176,9 @@ class Trainer:
             return solution, squash, squash.into(P)
 
         small = self.views[0].size <= SMALL_VIEW
-        solved: Iterable[Any] = parallel_map(of_view, self.views) if small else map(of_view, self.views)
+        solved: Iterable[Any] = (
+            parallel_map(carried(of_view), self.views) if small else map(of_view, self.views)
+        )
         solutions, squashes, beliefs = [], [], None
         for solution, squash, believed in solved:
             solutions.append(solution)

@@ -10,6 +10,7 @@ import numpy as np
 
 from fastgrl.certificates import Certificate, certificate
 from fastgrl.checks import Array
+from fastgrl.devices import applied, current_place
 from fastgrl.filters import (
     averaging_matrix,
     filter_coefficients,
@@ -95,7 +96,7 @@ class Surroundings:
         F = self.of(view)
         if is_identity(projection):
             return _dense(F, self.dtype)
-        return np.asarray(as_operator(F) @ projection.astype(self.dtype))
+        return applied(as_operator(F), projection.astype(self.dtype))
 
     def coordinates(self, view: str, B: Array, *, restart: float, frame: Frame | None = None) -> Coordinates:
         """Z of a view from B, in its memory; with a frame that was found before, or one found here.
@@ -172,10 +173,19 @@ def projection_of(surroundings: Surroundings, view: str, *, rank: int, seed: int
         H = _dense(F, np.float32)
         del F
         H = smoothed(S, H, **PROJECTION, overwrite=True)
-        vectors = np.linalg.eigh(NUMPY.cross(H, H))[1][:, ::-1][:, :rank]
+        vectors = np.linalg.eigh(_gram(H))[1][:, ::-1][:, :rank]
         return np.ascontiguousarray(vectors * NUMPY.signs(vectors), np.float32)
     rank = min(rank, n)
     return np.ascontiguousarray(_factorised(S, F, rank, seed)[1].Vt.T, np.float32)
+
+
+def _gram(H: Array) -> Array:
+    """H'H in float64."""
+    place = current_place()
+    if place is None:
+        return NUMPY.cross(H, H)
+    there = place.put(H)
+    return place.seam.cross(there, there)
 
 
 def _factorised(S: Operator, F: Any, rank: int, seed: int) -> tuple[Operator, SVD]:

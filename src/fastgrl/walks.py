@@ -10,7 +10,7 @@ Reference: Abu-El-Haija, Crespi, Ver Steeg, Galstyan, *Fast Graph Learning with 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast, get_args
 
@@ -20,9 +20,10 @@ import scipy.sparse as sp
 from fastgrl.checks import Array, checked_dtype, integer, shown, size
 from fastgrl.errors import ArgumentError, DtypeError, NotFiniteError, ShapeError
 from fastgrl.fsvd import SVD, Progress, fsvd
+from fastgrl.fused import Fused
 from fastgrl.graph import Graph
 from fastgrl.kernels import CSR, csr_from_scipy, multiply
-from fastgrl.leaves import Diagonal, Function, Identity, Matrix, Ones
+from fastgrl.leaves import Diagonal, Identity, Matrix, Ones
 from fastgrl.linalg import seam_of
 from fastgrl.normalisations import adjacency, in_degrees, transition
 from fastgrl.operators import Operator, Polynomial, settle
@@ -81,7 +82,7 @@ def degree_walk(graph: Graph, *, window: int = 5, negative: float = 3.0, dtype: 
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class _Walk(Operator):
+class _Walk(Fused):
     """diag(post) (Σ c_i T^(i-1) + diag(extra)) T − λ11', with all that is added in the passes over T."""
 
     step: Operator
@@ -120,6 +121,16 @@ class _Walk(Operator):
         formula = self.formula[1:-2] if self.transposed else f"({self.formula})'"
         return replace(self, formula=formula, transposed=not self.transposed)
 
+    @property
+    def spelt_out(self) -> Operator:
+        """(H + diag(extra)) T, times diag(post) from the left, less λ11': C products with T as well."""
+        H = _weighted_hops(self.step, self.coefficients)
+        H = H if self.extra is None else H + Diagonal(self.extra)
+        walks: Operator = H @ self.step
+        walks = walks if self.post is None else Diagonal(self.post) @ walks
+        M = walks - self.negative * Ones(self.shape)
+        return M.T if self.transposed else M
+
 
 def _hops_formula(coefficients: Array) -> str:
     """c₁I + c₂T + … as mathematics writes it."""
@@ -144,7 +155,26 @@ def as_released(graph: Graph, *, window: int = 5, negative: float = 3.0, dtype: 
     forward = Polynomial(T, window_weights(window).tolist()) @ Diagonal(d.astype(dtype)) - negative * (
         Ones(T.shape) - A
     )
-    return Function(forward.shape, forward.__matmul__, backward.__matmul__, backward.dtype, forward.formula)
+    return TwoProducts(forward, backward)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TwoProducts(Operator):
+    """The product of one matrix forwards, and of another as if it were the transpose."""
+
+    forward: Operator
+    backward: Operator
+
+    def __post_init__(self) -> None:
+        shape, formula = self.forward.shape, self.forward.formula
+        settle(self, shape=shape, dtype=self.backward.dtype, formula=formula)
+
+    def _multiply(self, X: Any) -> Any:
+        return self.forward._multiply(X)
+
+    @property
+    def T(self) -> Operator:
+        return TwoProducts(self.backward, self.forward)
 
 
 def degree_power(graph: Graph, *, power: float, dtype: Any = "float32") -> Operator:
@@ -170,8 +200,13 @@ def degree_power(graph: Graph, *, power: float, dtype: Any = "float32") -> Opera
 
 
 def _hops(T: Operator, window: int) -> Operator:
+    """H with the weights of a window."""
+    return _weighted_hops(T, window_weights(window).tolist())
+
+
+def _weighted_hops(T: Operator, coefficients: Sequence[float]) -> Operator:
     """H = c₁I + c₂T + … + c_C T^(C-1)."""
-    first, *later = window_weights(window).tolist()
+    first, *later = coefficients
     start: Operator = first * Identity(T.shape[0], T.dtype)
     return start + Polynomial(T, later) if later else start
 

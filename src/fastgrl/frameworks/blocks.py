@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +43,10 @@ class Library:
     is_dense: Callable[[Any], bool]
     is_finite: Callable[[Any], bool]
     constant: Callable[[Block], Block]
+    sum_of_products: Callable[[Sequence[Block], Sequence[Host]], Block] | None = None  # Σ Q_i C_i at once
+    rough_grams: Callable[[Sequence[Block], Block], list[Any]] | None = None  # all Q_i'Y at once
+    stored: Callable[[Any], Any] = lambda matrix: matrix  # as its products are fastest
+    widened: Callable[[Any, Any], Any] = lambda array, _dtype: array
     small: Any = np
     qr: Callable[[Block], tuple[Block, Host]] | None = None
     detached: Callable[[], AbstractContextManager[Any]] = nullcontext
@@ -72,7 +77,7 @@ def seam_from(library: Library) -> Seam:
         probes=use(_probes, library),
         combine=use(_combine, library),
         span=use(_span, library),
-        cross=lambda X, Y: library.host(library.gram(X, Y)),
+        cross=lambda X, Y: _small(library, library.gram(X, Y)),
         times=use(_times, library),
         by_panels=use(_by_panels, library),
         peak=lambda Y: float(library.host(_peaks(library, Y)).max(initial=0.0)),
@@ -95,6 +100,7 @@ def seam_from(library: Library) -> Seam:
         put=library.put,
         put_sparse=library.put_sparse,
         host=library.host,
+        widened=library.widened,
         small=library.small,
         qr=library.qr,
         detached=library.detached,
@@ -113,7 +119,9 @@ def _append(library: Library, basis: Blocks, block: Block) -> Blocks:
         return basis
     gamma = np.random.Generator(np.random.Philox(key=basis.columns)).standard_normal((block.shape[1], PROBES))
     mixed = library.matmul(block, library.put(gamma, library.kind(block)))
-    return Blocks((*basis.blocks, block), basis.columns + int(block.shape[1]), basis.combinations + mixed)
+    # One block while tracing: a program's size, and the time to compile it, grows with the number of blocks.
+    blocks = (library.concatenate([*basis.blocks, block], 1),) if library.qr else (*basis.blocks, block)
+    return Blocks(blocks, basis.columns + int(block.shape[1]), basis.combinations + mixed)
 
 
 def _columns(library: Library, basis: Blocks, first: int, last: int) -> Block:
@@ -126,32 +134,57 @@ def _columns(library: Library, basis: Blocks, first: int, last: int) -> Block:
 
 
 def _grams(library: Library, basis: Blocks, Y: Block) -> Host:
-    rough = [library.rough_gram(block, Y) for block in basis.blocks]
-    return library.host(library.concatenate([*rough, library.gram(Y, Y)], 0))
+    if library.rough_grams is None:
+        rough = [library.rough_gram(Q, Y) for Q in basis.blocks]
+    else:
+        rough = library.rough_grams(basis.blocks, Y)
+    return _stacked(library, [*rough, library.gram(Y, Y)])
 
 
 def _probes(library: Library, basis: Blocks, Y: Block) -> Host:
-    both = [library.rough_gram(basis.combinations, Y), library.gram(Y, Y)]
-    return library.host(library.concatenate(both, 0))
+    return _stacked(library, [library.rough_gram(basis.combinations, Y), library.gram(Y, Y)])
+
+
+def _stacked(library: Library, parts: list[Any]) -> Host:
+    """Small matrices, one above the other; not on the device, where each new shape may be compiled for."""
+    stacked: Host = library.small.concatenate([_small(library, part) for part in parts])
+    return stacked
+
+
+def _small(library: Library, matrix: Any) -> Host:
+    """A k×k matrix where k×k matrices are computed with: in double precision on the host."""
+    small: Host = library.host(matrix)
+    return small if library.qr is not None else small.astype(np.float64, copy=False)
 
 
 def _combine(
     library: Library, basis: Blocks, C: Host, Y: Block, D: Host, *, overwrite: bool = False
 ) -> Block:
     del overwrite
-    out, begin = _times(library, Y, D), 0
+    terms = [(Y, D), *_terms(library, basis, C)]
+    return _sum_of_products(library, [block for block, _ in terms], [rows for _, rows in terms])
+
+
+def _span(library: Library, basis: Blocks, C: Host) -> Block:
+    ends = itertools.accumulate(int(block.shape[1]) for block in basis.blocks)
+    return _sum_of_products(library, basis.blocks, library.small.split(C, list(ends)[:-1]))
+
+
+def _terms(library: Library, basis: Blocks, C: Host) -> Iterator[tuple[Block, Host]]:
+    """The blocks and their rows of C, without those that are zero."""
+    begin = 0
     for block in basis.blocks:
         rows = C[begin : begin + block.shape[1]]
         begin += block.shape[1]
         if library.qr is not None or rows.any():
-            out = out + _times(library, block, rows)
-    return out
+            yield block, rows
 
 
-def _span(library: Library, basis: Blocks, C: Host) -> Block:
-    first, *others = basis.blocks
-    none = Blocks(tuple(others), basis.columns - first.shape[1], None)
-    return _combine(library, none, C[first.shape[1] :], first, C[: first.shape[1]])
+def _sum_of_products(library: Library, blocks: Sequence[Block], factors: Sequence[Host]) -> Block:
+    if library.sum_of_products is not None:
+        return library.sum_of_products(blocks, factors)
+    products = (_times(library, block, rows) for block, rows in zip(blocks, factors, strict=True))
+    return functools.reduce(lambda a, b: a + b, products)
 
 
 def _times(library: Library, Y: Block, D: Host, *, overwrite: bool = False) -> Block:
@@ -206,7 +239,7 @@ def _checked(library: Library, array: Any, name: str, ndim: int) -> Any:
         raise DtypeError(f"{name} of {kind} is not supported; use float32 or float64")
     if not library.is_finite(array):
         raise NotFiniteError(f"{name} contains NaN or Inf")
-    return array
+    return library.stored(array)
 
 
 def _like(library: Library, returned: Any, block: Block) -> Block:

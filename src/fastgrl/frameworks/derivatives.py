@@ -4,9 +4,14 @@ With Z = M V and Z' = M'U, where U and V are held fixed, all that a change dM do
 dZ = dM V and dZ' = dM'U. For cotangents Ū, s̄, V̄ the rule below gives those of Z and Z'; what M is made of
 is left to the library that multiplied, so functions of the user's own are differentiated as well.
 
-Within the kept subspace F_ij = 1 / (σ_j² − σ_i²), and zero where the two are equal to rounding: right for
-whatever does not depend on how equal values share their vectors, as scores do not. Outside of it, with
-N = (I − UU') M (I − VV'), each column of the remainder solves
+Within the kept subspace, with P = U'Ū, Q = V'V̄, A = P − P' and B = Q − Q', the cotangent of U'M V is
+
+    diag(s̄) + ½ (A + B)_ij / (σ_j − σ_i) + ½ (A − B)_ij / (σ_j + σ_i)    for i ≠ j.
+
+Where two values are equal, or so near that the first fraction would be rounding (√eps of the largest), its
+limit for functions of UΣV' takes its place: ½ (P + P' + Q + Q')_ij / (σ_j + σ_i). That is exact for scores
+and for sums of singular values; what equal values do to other functions of the vectors is not in Ū and V̄.
+Outside of the subspace, with N = (I − UU') M (I − VV'), each column of the remainder solves
 
     σ_i p − N q = (I − UU') ū_i,    σ_i q − N'p = (I − VV') v̄_i
 
@@ -21,12 +26,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
+from fastgrl.errors import FastgrlError
 from fastgrl.seams import Block
 
-# Squares of singular values that differ by less than this many eps of the larger are taken for equal.
-_EQUAL = 100.0
+# Singular values of no more than this many eps of the largest are zero.
+_NOTHING = 100.0
 MOST_STEPS = 500
 
 
@@ -56,19 +62,37 @@ class Factorised:
     eps: float
 
 
+def refuse_second_derivative() -> NoReturn:
+    """What is done when the rule itself is to be differentiated: it holds U, s and V fixed."""
+    raise FastgrlError("fsvd has first derivatives only: its gradient cannot be differentiated again")
+
+
 def product_cotangents(
     ops: Arithmetic, at: Factorised, U_bar: Block, s_bar: Any, V_bar: Block
 ) -> tuple[Block, Block]:
     """The cotangents of Z = M V and of Z' = M'U."""
-    t = ops.transposed
-    squares = at.s * at.s
-    difference = squares[None, :] - squares[:, None]
-    equal = abs(difference) <= _EQUAL * at.eps * ops.largest(squares)
-    F = ops.where(equal, 0 * difference, 1 / ops.where(equal, 0 * difference + 1, difference))
-    J, K = F * ops.matmul(t(at.U), U_bar), F * ops.matmul(t(at.V), V_bar)
-    inside = ops.diagonal(s_bar) + (J + t(J)) * at.s[None, :] + at.s[:, None] * (K + t(K))
+    P, Q = ops.matmul(ops.transposed(at.U), U_bar), ops.matmul(ops.transposed(at.V), V_bar)
+    inside = ops.diagonal(s_bar) + _within(ops, at, P, Q)
     p, q = _outside(ops, at, _rest(ops, at.U, U_bar), _rest(ops, at.V, V_bar))
     return ops.matmul(at.U, inside) + p, q
+
+
+def _within(ops: Arithmetic, at: Factorised, P: Block, Q: Block) -> Block:
+    """The cotangent of U'M V beside its diagonal."""
+    A, B = (X - ops.transposed(X) for X in (P, Q))
+    largest, others = ops.largest(at.s), 1 - ops.diagonal(0 * at.s + 1)
+    difference, total = at.s[None, :] - at.s[:, None], at.s[None, :] + at.s[:, None]
+    together = _inverse(ops, total, _NOTHING * at.eps * largest)
+    shared = (P + Q + ops.transposed(P + Q)) * together * others
+    near = abs(difference) <= at.eps**0.5 * largest
+    apart = ops.where(near, shared, (A + B) * _inverse(ops, difference, at.eps**0.5 * largest))
+    return (apart + (A - B) * together) / 2
+
+
+def _inverse(ops: Arithmetic, values: Any, floor: Any) -> Any:
+    """1 / values, and 0 for those that are nothing but rounding."""
+    nothing = abs(values) <= floor
+    return ops.where(nothing, 0 * values, 1 / ops.where(nothing, 0 * values + 1, values))
 
 
 def _rest(ops: Arithmetic, Q: Block, X: Block) -> Block:
@@ -78,9 +102,7 @@ def _rest(ops: Arithmetic, Q: Block, X: Block) -> Block:
 
 def _outside(ops: Arithmetic, at: Factorised, x: Block, y: Block) -> tuple[Block, Block]:
     """The p and q of the system above, all columns at once; zero for singular values that are zero."""
-    nothing = at.s <= _EQUAL * at.eps * ops.largest(at.s)
-    safe = ops.where(nothing, 0 * at.s + 1, at.s)
-    kept = ops.where(nothing, 0 * at.s, 0 * at.s + 1)
+    inverse = _inverse(ops, at.s, _NOTHING * at.eps * ops.largest(at.s))
 
     def N(X: Block) -> Block:
         return _rest(ops, at.U, at.forward(_rest(ops, at.V, X)))
@@ -89,10 +111,10 @@ def _outside(ops: Arithmetic, at: Factorised, x: Block, y: Block) -> tuple[Block
         return _rest(ops, at.V, at.backward(_rest(ops, at.U, X)))
 
     def apply(P: Block) -> Block:
-        return P - N(Nt(P)) / (safe * safe)
+        return P - N(Nt(P)) * (inverse * inverse)
 
-    p = _solved(ops, apply, kept * (x + N(y) / safe) / safe, at.eps)
-    return p, kept * (y + Nt(p)) / safe
+    p = _solved(ops, apply, (x + N(y) * inverse) * inverse, at.eps)
+    return p, (y + Nt(p)) * inverse
 
 
 def _solved(ops: Arithmetic, apply: Callable[[Block], Block], right: Block, eps: float) -> Block:

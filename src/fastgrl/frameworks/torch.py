@@ -9,15 +9,26 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import torch
 
+from fastgrl.errors import ArgumentError, MissingExtraError
 from fastgrl.frameworks.blocks import Library, in_chunks, seam_from
-from fastgrl.frameworks.derivatives import MOST_STEPS, Arithmetic, Factorised, product_cotangents
+from fastgrl.frameworks.derivatives import (
+    MOST_STEPS,
+    Arithmetic,
+    Factorised,
+    product_cotangents,
+    refuse_second_derivative,
+)
 from fastgrl.fsvd import SVD
 from fastgrl.kernels import CSR
 from fastgrl.linalg import CHUNK_ROWS
 from fastgrl.operators import Operator
 from fastgrl.seams import Host, Seam, register_seam
+
+try:
+    import torch
+except ImportError as missing:
+    raise MissingExtraError("tensors of PyTorch need it: pip install 'fastgrl[torch]'") from missing
 
 _DTYPES = {
     np.dtype(name): getattr(torch, name)
@@ -34,14 +45,16 @@ def seam_for(tensor: torch.Tensor) -> Seam:
 @functools.cache
 def _seam_on(device: torch.device) -> Seam:
     def put(array: Host, dtype: Any) -> torch.Tensor:
-        return torch.as_tensor(np.ascontiguousarray(array), dtype=_DTYPES[np.dtype(dtype)], device=device)
+        # A copy: tensors do not walk backwards through memory as arrays may, and share none here.
+        own = np.array(array, order="C", copy=True)
+        return torch.as_tensor(own, dtype=_DTYPES[np.dtype(dtype)], device=device)
 
     def put_sparse(matrix: CSR, dtype: Any) -> torch.Tensor:
         values = np.ones(len(matrix.indices)) if matrix.values is None else matrix.values
-        parts = (torch.as_tensor(np.asarray(part, np.int64)) for part in (matrix.indptr, matrix.indices))
-        with _quiet():
-            sparse = torch.sparse_csr_tensor(*parts, put(values, dtype).cpu(), matrix.shape)
-        return sparse.to(device)
+        # 32 bits where they do: half of what a product reads.
+        whole = np.int32 if max(*matrix.shape, len(values)) < 2**31 else np.int64
+        indptr, indices = (put(part, whole) for part in (matrix.indptr, matrix.indices))
+        return _csr(indptr, indices, put(values, dtype), matrix.shape)
 
     return seam_from(
         Library(
@@ -54,6 +67,7 @@ def _seam_on(device: torch.device) -> Seam:
             extremes=_extremes,
             concatenate=lambda blocks, axis: torch.cat(list(blocks), dim=axis),
             transposed=_transposed,
+            stored=_by_rows,
             take_rows=lambda Y, rows: Y[torch.as_tensor(rows, device=device)],
             spread_rows=_spread_rows,
             broadcast=lambda row, rows: row.expand(rows, -1),
@@ -84,7 +98,82 @@ def _normal(
 
 def _matmul(a: torch.Tensor, X: torch.Tensor) -> torch.Tensor:
     kind = torch.promote_types(a.dtype, X.dtype)
-    return (a if a.dtype == kind else a.to(kind)) @ (X if X.dtype == kind else X.to(kind))
+    a, X = (a if a.dtype == kind else a.to(kind)), (X if X.dtype == kind else X.to(kind))
+    if a.layout == torch.sparse_csr and a.requires_grad and torch.is_grad_enabled():
+        return _Product.apply(a, X)
+    return a @ X
+
+
+class _Product(torch.autograd.Function):  # type: ignore[misc]
+    """A X as a function of a sparse A and of X.
+
+    PyTorch's own rule forms all n² entries of G X' to keep those that A stores; hence this and the next two,
+    whose derivatives are sparse as well. What remains is that of `torch.sparse_csr_tensor`, which the caller
+    made: where gradients of what is stored are wanted for many nodes, coordinates are the layout.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, A: torch.Tensor, X: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(A, X)
+        return A @ X
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, G: torch.Tensor) -> tuple[Any, ...]:
+        A, X = ctx.saved_tensors
+        stored = through = None
+        if ctx.needs_input_grad[0]:
+            pattern = _csr(A.crow_indices(), A.col_indices(), torch.zeros_like(A.values()), A.shape)
+            stored = torch.sparse.sampled_addmm(pattern, G.contiguous(), X.contiguous().t(), beta=0.0)
+        if ctx.needs_input_grad[1]:
+            through = _Transposed.of(A)[0] @ G
+        return stored, through
+
+
+class _Compressed(torch.autograd.Function):  # type: ignore[misc]
+    """A by rows, as a function of A by coordinates."""
+
+    @staticmethod
+    def forward(ctx: Any, a: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(a.indices())
+        rows, columns = a.indices()
+        ends = torch.bincount(rows, minlength=a.shape[0]).cumsum(0)
+        return _csr(torch.nn.functional.pad(ends, (1, 0)), columns, a.values(), a.shape)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, G: torch.Tensor) -> torch.Tensor:
+        (where,) = ctx.saved_tensors
+        return torch.sparse_coo_tensor(where, G.values(), G.shape, is_coalesced=True, check_invariants=False)
+
+
+class _Transposed(torch.autograd.Function):  # type: ignore[misc]
+    """A' by rows, as a function of A."""
+
+    @staticmethod
+    def of(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """A', and where its numbers stand in A."""
+        columns, kind = a.col_indices(), a.col_indices().dtype
+        order = torch.argsort(columns, stable=True)
+        rows = torch.repeat_interleave(torch.arange(a.shape[0], device=a.device), a.crow_indices().diff())
+        ends = torch.bincount(columns, minlength=a.shape[1]).cumsum(0)
+        starts = torch.nn.functional.pad(ends, (1, 0)).to(kind)
+        shape = (a.shape[1], a.shape[0])
+        return _csr(starts, rows[order].to(kind), a.values()[order], shape), order
+
+    @staticmethod
+    def forward(ctx: Any, a: torch.Tensor) -> torch.Tensor:
+        transpose, order = _Transposed.of(a)
+        ctx.save_for_backward(a.crow_indices(), a.col_indices(), order)
+        return transpose
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, G: torch.Tensor) -> torch.Tensor:
+        indptr, indices, order = ctx.saved_tensors
+        values = torch.empty_like(G.values())
+        values[order] = G.values()
+        return _csr(indptr, indices, values, (G.shape[1], G.shape[0]))
 
 
 def _rough_gram(X: torch.Tensor, Y: torch.Tensor) -> torch.Tensor:
@@ -112,18 +201,43 @@ def _numbers(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _transposed(a: torch.Tensor) -> torch.Tensor:
-    """A view of a dense tensor; a sparse one by rows, which is what products are fast with."""
+    """A view of a dense tensor; a sparse one by rows again, which is what products are fast with."""
+    return a.T if a.layout == torch.strided else _Transposed.apply(a)
+
+
+def _by_rows(a: torch.Tensor) -> torch.Tensor:
+    """A sparse tensor by rows, whatever its layout: products are many times faster so."""
     if a.layout == torch.strided:
-        return a.T
+        return a
+    if a.layout == torch.sparse_csr:
+        return _with_places_in_range(a)
+    if a.layout == torch.sparse_coo:
+        return _Compressed.apply(a.coalesce())
     with _quiet():
-        return a.t().to_sparse_csr()
+        return a.to_sparse_csr()
+
+
+def _with_places_in_range(a: torch.Tensor) -> torch.Tensor:
+    """The tensor, if no product with it reads beyond its block; PyTorch does not look unless asked to."""
+    indptr, indices = a.crow_indices(), a.col_indices()
+    count = len(indices)
+    sound = len(indptr) == a.shape[0] + 1 and int(indptr[0]) == 0 and int(indptr[-1]) == count
+    sound = sound and bool((indptr.diff() >= 0).all()) and len(a.values()) == count
+    if not sound or (count and not 0 <= int(indices.min()) <= int(indices.max()) < a.shape[1]):
+        raise ArgumentError(f"the sparse tensor of shape {tuple(a.shape)} has indices outside of it")
+    return a
+
+
+def _csr(indptr: Any, indices: Any, values: Any, shape: Any) -> torch.Tensor:
+    with _quiet():
+        return torch.sparse_csr_tensor(indptr, indices, values, tuple(shape), check_invariants=False)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the remark that sparse tensors are in beta: nobody asked for one here."""
+    """Without PyTorch's remarks on sparse tensors: nobody asked for one here."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta", UserWarning)
+        warnings.filterwarnings("ignore", "Sparse (CSR tensor support|invariant checks)", UserWarning)
         yield
 
 
@@ -156,18 +270,33 @@ class _Factors(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        _, _, operator, U, s, V = inputs
+        Z, Zt, operator, U, s, V = inputs
         ctx.operator = operator
-        ctx.save_for_backward(U, s, V)
+        ctx.save_for_backward(Z, Zt, U, s, V)
         return U.clone(), s.clone(), V.clone()
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[Any, ...]:
-        U, s, V = ctx.saved_tensors
+        Z, Zt, U, s, V = ctx.saved_tensors
         M, transpose = ctx.operator, ctx.operator.T
         at = Factorised(U, s, V, M.__matmul__, transpose.__matmul__, torch.finfo(s.dtype).eps)
-        return (*product_cotangents(ARITHMETIC, at, *cotangents), None, None, None, None)
+        with torch.no_grad():
+            bars = product_cotangents(ARITHMETIC, at, *cotangents)
+        once = (_Once.apply(bar, of) for bar, of in zip(bars, (Z, Zt), strict=True))
+        return (*once, None, None, None, None)
+
+
+class _Once(torch.autograd.Function):  # type: ignore[misc]
+    """A derivative, of which there is none: `of` is what it would depend on."""
+
+    @staticmethod
+    def forward(ctx: Any, derivative: torch.Tensor, of: torch.Tensor) -> torch.Tensor:
+        del ctx, of
+        return derivative.clone()
+
+    @staticmethod
+    def backward(*_: Any) -> tuple[Any, ...]:
+        refuse_second_derivative()
 
 
 def _attached(operator: Operator, svd: SVD) -> SVD:

@@ -1,0 +1,310 @@
+"""One set of laws and spectra for the functional SVD on arrays of NumPy, PyTorch, JAX and TensorFlow."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import libraries
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from operator_cases import CASES, built, dense, sparse
+from spectra import spectra, with_spectrum
+
+import fastgrl as fg
+from fastgrl.errors import DtypeError, NotFiniteError, ShapeError, TransposeError
+from fastgrl.fsvd import PROBE_STREAM
+from fastgrl.linalg import seam_of
+
+pytestmark = pytest.mark.frameworks
+both_dtypes = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+methods = pytest.mark.parametrize("method", ["krylov", "subspace"])
+MADE_OF_FUNCTIONS = {"function", "linear_operator"}
+every_case = pytest.mark.parametrize("name", [name for name in CASES if name not in MADE_OF_FUNCTIONS])
+
+
+@pytest.fixture(params=libraries.NAMES)
+def library(request):
+    with libraries.opened(request.param) as opened:
+        yield opened
+
+
+def there(library, name, dtype):
+    """A case of the registry with its arrays in the library, and its dense matrix."""
+    from fastgrl.frameworks.moving import moved
+
+    A, a = built(name, dtype)
+    return (A if library.name == "numpy" else moved(A, library.array(np.zeros(1, dtype)))), a
+
+
+def close(a, b, dtype):
+    size = max(1.0, np.abs(b).max(initial=0.0))
+    return a.shape == b.shape and np.abs(a - b).max(initial=0.0) <= 200 * np.finfo(dtype).eps * size
+
+
+def orthonormal(Q, dtype):
+    return np.abs(Q.T @ Q - np.eye(Q.shape[1])).max() < 100 * np.finfo(dtype).eps
+
+
+# ---- operators
+
+
+@every_case
+@both_dtypes
+def test_a_product_is_that_of_the_dense_matrix(library, name, dtype):
+    A, a = there(library, name, dtype)
+    X = dense(a.shape[1], 3, dtype, 5)
+    Y = A @ library.array(X)
+    assert isinstance(Y, library.kind)
+    assert A.shape == a.shape
+    assert close(library.host(Y), a @ X, dtype)
+    assert library.host(Y).dtype == dtype
+
+
+@every_case
+@both_dtypes
+def test_a_transpose_is_that_of_the_dense_matrix_and_its_transpose_the_operator(library, name, dtype):
+    A, a = there(library, name, dtype)
+    Y, X = dense(a.shape[0], 3, dtype, 5), dense(a.shape[1], 3, dtype, 6)
+    assert close(library.host(A.T @ library.array(Y)), a.T @ Y, dtype)
+    assert close(library.host(A.T.T @ library.array(X)), a @ X, dtype)
+
+
+@every_case
+@both_dtypes
+def test_dot_test(library, name, dtype):
+    A, _ = there(library, name, dtype)
+    u, v = dense(A.shape[1], 1, dtype, 1), dense(A.shape[0], 1, dtype, 2)
+    Au, Atv = library.host(A @ library.array(u)), library.host(A.T @ library.array(v))
+    scale = np.linalg.norm(Au) * np.linalg.norm(v) + np.linalg.norm(u) * np.linalg.norm(Atv)
+    assert abs(float((Au.T @ v - u.T @ Atv)[0, 0])) <= 50 * np.finfo(dtype).eps * max(scale, 1)
+
+
+@every_case
+@both_dtypes
+def test_products_are_linear(library, name, dtype):
+    A, _ = there(library, name, dtype)
+    x, y = (dense(A.shape[1], 2, dtype, seed) for seed in (3, 4))
+    both, one, other = (library.host(A @ library.array(z)) for z in (2 * x - 3 * y, x, y))
+    assert close(both, 2 * one - 3 * other, dtype)
+
+
+# ---- spectra
+
+
+@methods
+@both_dtypes
+@pytest.mark.parametrize("shape", [(60, 40), (1, 30)])
+@pytest.mark.parametrize("name", spectra(30))
+def test_full_rank_values_are_lapacks(library, method, dtype, shape, name):
+    k = min(shape)
+    a = with_spectrum(*shape, spectra(k)[name], dtype=dtype)
+    U, s, Vt = (library.host(x) for x in fg.fsvd(library.array(a), k, method=method))
+    exact = np.linalg.svd(a.astype(np.float64), compute_uv=False)
+    assert np.abs(s - exact).max() <= 100 * np.finfo(dtype).eps * exact[0]
+    assert orthonormal(U, dtype)
+    assert orthonormal(Vt.T, dtype)
+
+
+@both_dtypes
+@pytest.mark.parametrize("name", ["fast decay", "very fast decay", "slow decay", "rank deficient"])
+@pytest.mark.parametrize("made", ["dense", "sparse"])
+def test_truncated_values_and_scores_are_numpys(library, dtype, name, made):
+    a = with_spectrum(200, 120, spectra(120)[name], dtype=dtype)
+    held = library.array(a) if made == "dense" else library.sparse(sp.csr_array(a))
+    U, s, Vt = (library.host(x) for x in fg.fsvd(held, 12, n_iter=12))
+    ours = fg.fsvd(a, 12, n_iter=12)
+    exact = np.linalg.svd(a.astype(np.float64), compute_uv=False)[:12]
+    tolerance = 100 * np.finfo(dtype).eps * exact[0]
+    assert np.abs(s - exact).max() <= tolerance
+    assert np.abs(s - ours.s).max() <= tolerance
+    assert np.abs((U * s) @ Vt - (ours.U * ours.s) @ ours.Vt).max() <= 10 * tolerance
+
+
+@methods
+@both_dtypes
+def test_the_walk_matrix_has_the_same_scores_everywhere(library, method, dtype):
+    M, m = there(library, "the_papers_walk_matrix", dtype)
+    U, s, Vt = (library.host(x) for x in fg.fsvd(M, 9, method=method))
+    assert np.abs((U * s) @ Vt - m).max() <= 200 * np.finfo(dtype).eps * np.abs(m).max()
+    assert np.abs(s - np.linalg.svd(m, compute_uv=False)).max() <= 200 * np.finfo(dtype).eps * s[0]
+
+
+@pytest.mark.parametrize("a", [np.eye(30), np.zeros((20, 30)), np.full((20, 20), 1e200), np.ones((20, 20))])
+@methods
+def test_degenerate_matrices_are_answered(library, method, a):
+    U, s, Vt = (library.host(x) for x in fg.fsvd(library.array(a), 6, method=method))
+    exact = np.linalg.svd(a, compute_uv=False)[:6]
+    assert np.abs(s - exact).max() <= 100 * np.finfo(np.float64).eps * exact[0]
+    assert orthonormal(U, np.float64)
+    assert orthonormal(Vt.T, np.float64)
+
+
+def test_all_copies_of_a_repeated_value_are_found(library):
+    triangles = sp.block_diag([np.ones((3, 3)) - np.eye(3)] * 100, format="csr")
+    held = library.sparse(sp.csr_array(triangles))
+    svd = fg.fsvd(held, 10, block_size=5)
+    assert np.allclose(library.host(svd.s), 2)
+    assert fg.certificate(held, svd).complete
+
+
+def test_signs_are_fixed_by_the_largest_entry(library):
+    for seed in range(3):
+        U = library.host(fg.fsvd(library.array(dense(50, 40, np.float64)), 5, seed=seed, n_iter=30).U)
+        assert (U[np.abs(U).argmax(0), range(5)] > 0).all()
+
+
+# ---- what comes out
+
+
+@both_dtypes
+@pytest.mark.parametrize("made", ["dense", "sparse"])
+def test_results_are_of_the_operators_library_device_and_type(library, dtype, made):
+    a = sparse(40, 30, dtype)
+    given = library.array(a.toarray())
+    svd = fg.fsvd(given if made == "dense" else library.sparse(a), 4)
+    for part in svd:
+        assert isinstance(part, library.kind)
+        assert library.place(part) == library.place(given)
+        assert library.host(part).dtype == dtype
+    assert (svd.U.shape, svd.s.shape, svd.Vt.shape) == ((40, 4), (4,), (4, 30))
+    assert "40×30, rank 4" in repr(svd)
+
+
+@methods
+def test_the_same_seed_gives_the_same_bits_and_another_does_not(library, method):
+    a = library.array(dense(80, 60, np.float64))
+    one, two, other = (fg.fsvd(a, 5, method=method, n_iter=1, seed=seed) for seed in (3, 3, 4))
+    assert all(np.array_equal(library.host(x), library.host(y)) for x, y in zip(one, two, strict=True))
+    assert not np.array_equal(library.host(one.U), library.host(other.U))
+
+
+def test_random_blocks_are_normal_and_differ_by_seed_and_stream(library):
+    seam = seam_of(library.array(np.zeros(1)))
+    blocks = [
+        library.host(seam.random(5000, 4, np.float64, seed, stream))
+        for seed, stream in [(0, 0), (0, 1), (1, 0), (2**64 - 1, PROBE_STREAM)]
+    ]
+    for number, block in enumerate(blocks):
+        assert abs(block.mean()) < 0.05
+        assert abs(block.std() - 1) < 0.05
+        assert all(np.abs(np.corrcoef(block.ravel(), b.ravel())[0, 1]) < 0.05 for b in blocks[:number])
+
+
+def test_the_certificate_is_measured_in_the_library(library):
+    a = with_spectrum(80, 60, spectra(60)["slow decay"])
+    found = fg.certificate(library.array(a), fg.fsvd(library.array(a), 6, n_iter=20))
+    assert found.complete
+    assert found.next_value == pytest.approx(1 / 7, rel=1e-3)
+    assert found.norm == pytest.approx(np.linalg.norm(a), rel=0.1)
+    assert max(found.left_residuals.max(), found.right_residuals.max()) < 1e-6
+    assert not found.note
+
+
+def test_the_pseudo_inverse_solves_in_the_library(library):
+    M, Y = dense(12, 40, np.float64), dense(12, 3, np.float64, 1)
+    W = fg.pinv_apply(fg.fsvd(library.array(M), 12), library.array(Y))
+    assert isinstance(W, library.kind)
+    assert np.abs(library.host(W) - np.linalg.pinv(M) @ Y).max() < 1e-11
+
+
+@methods
+def test_a_warm_start_is_taken_from_an_earlier_svd(library, method):
+    a = library.array(with_spectrum(200, 150, spectra(150)["slow decay"]))
+    cold, good = fg.fsvd(a, 10, method=method, n_iter=0), fg.fsvd(a, 10, method=method, n_iter=20)
+    for start in (good, tuple(good)):
+        warm = fg.fsvd(a, 10, method=method, n_iter=0, start=start)
+        off, before = (np.abs(library.host(x.s) - library.host(good.s)).max() for x in (warm, cold))
+        assert off < 1e-3 * before
+
+
+def test_tol_and_progress_work_as_everywhere(library):
+    a = library.array(with_spectrum(120, 100, 2.0 ** -np.arange(100.0)))
+    seen = []
+    svd = fg.fsvd(a, 8, n_iter=30, tol=1e-10, progress=lambda *done: seen.append(done))
+    assert svd.rounds < 10
+    assert len(seen) == 2 * (svd.rounds + 1)
+
+
+# ---- functions and errors
+
+
+def test_a_users_own_product_is_factorised(library):
+    a = dense(30, 20, np.float64)
+    held, turned = library.array(a), library.array(a.T.copy())
+    like = library.array(np.zeros(1))
+    multiply = fg.Matrix(held), fg.Matrix(turned)
+    M = fg.Function((30, 20), lambda X: multiply[0] @ X, lambda X: multiply[1] @ X, like=like)
+    svd = fg.fsvd(M, 4, n_iter=20)
+    assert isinstance(svd.U, library.kind)
+    assert np.allclose(library.host(svd.s), np.linalg.svd(a, compute_uv=False)[:4])
+
+
+def test_a_wrong_transpose_is_found_out(library):
+    held = fg.Matrix(library.array(dense(20, 20, np.float64)))
+    M = fg.Function((20, 20), lambda X: held @ X, lambda X: held @ X, like=library.array(np.zeros(1)))
+    with pytest.raises(TransposeError, match="not the transpose"):
+        fg.fsvd(M, 2)
+
+
+def test_a_product_of_the_wrong_shape_or_library_is_named(library):
+    like = library.array(np.zeros(1))
+    short = fg.Function((5, 5), lambda X: X[:2], lambda X: X, like=like)
+    with pytest.raises(ShapeError, match="must be 5×"):
+        fg.fsvd(short, 1)
+    if library.name != "numpy":
+        other = fg.Function((5, 5), lambda X: np.ones((5, X.shape[1])), lambda X: X, like=like)
+        with pytest.raises(DtypeError, match="its function returned ndarray"):
+            fg.fsvd(other, 1)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("made", ["dense", "sparse"])
+def test_numbers_that_are_not_finite_are_refused_at_the_door(library, bad, made):
+    a = np.eye(4)
+    a[1, 2] = bad
+    with pytest.raises(NotFiniteError, match="matrix contains"):
+        fg.fsvd(library.array(a) if made == "dense" else library.sparse(sp.csr_array(a)), 1)
+
+
+def test_integers_become_numbers_and_half_precision_is_refused(library):
+    svd = fg.fsvd(library.array(np.diag([3, 2, 1])), 2)
+    assert np.allclose(library.host(svd.s), [3, 2])
+    with pytest.raises(DtypeError, match="float16"):
+        fg.fsvd(library.array(np.eye(3, dtype=np.float16)), 2)
+
+
+def test_a_matrix_has_two_dimensions(library):
+    with pytest.raises(ShapeError, match="2 dimensions"):
+        fg.fsvd(library.array(np.zeros((2, 2, 2))), 1)
+
+
+def test_arrays_of_two_libraries_do_not_mix(library):
+    if library.name == "numpy":
+        return
+    M = fg.Matrix(library.array(np.eye(3))) + fg.Diagonal(np.ones(3))
+    with pytest.raises(DtypeError, match="NumPy"):
+        fg.fsvd(M, 1)
+
+
+@pytest.mark.parametrize("name", ["torch", "jax", "tensorflow"])
+def test_a_library_that_is_not_there_is_one_line(name):
+    program = f"""
+import sys
+sys.modules[{name!r}] = None
+try:
+    import fastgrl.frameworks.{name}
+except ImportError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith(f"pip install 'fastgrl[{name}]'")
+    assert len(done.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["torch", "jax", "tensorflow"])
+def test_factorising_numpy_arrays_imports_no_framework(name):
+    program = f"import sys, numpy, fastgrl; fastgrl.fsvd(numpy.eye(3), 1); print({name!r} in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False"]
