@@ -9,7 +9,12 @@ import fastgrl
 # A module of another library's arrays can be imported where that library is installed.
 collect_ignore = [
     f"src/fastgrl/frameworks/{module}.py"
-    for module, library in [("torch", "torch"), ("jax", "jax"), ("tensorflow", "tensorflow"), ("moving", "torch")]
+    for module, library in [
+        ("torch", "torch"),
+        ("jax", "jax"),
+        ("tensorflow", "tensorflow"),
+        ("moving", "torch"),
+    ]
     if find_spec(library) is None
 ]
 

@@ -146,11 +146,6 @@ def _number_on(device: Any) -> Any:
         raise ArgumentError(f"device {str(wanted)!r} cannot be used here: {reason}") from error
 
 
-def device_name(device: Any) -> str | None:
-    """A device as text, which is how models keep it."""
-    return None if device is None else str(device)
-
-
 def refuse_both(device: Any, max_memory: Any) -> None:
     """A plan for memory counts NumPy's arrays, not those of a device."""
     if device is not None and max_memory is not None:

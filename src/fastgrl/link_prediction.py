@@ -60,8 +60,9 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
     device: None computes with NumPy. "cpu", "cuda", "cuda:1" or a `torch.device` factorises with PyTorch
         there: all its sparse products and dense blocks. The forward push of a diffusion, choosing settings by
         what was factorised, scores and recommendations stay on the host, and the result comes back to it. The
-        same seed then gives the same scores to rounding, not bit for bit. Tested on "cpu" only, since no GPU
-        was at hand. Devices without float64 ("mps") are refused, and `max_memory` beside it.
+        same seed then gives the same scores to rounding, not bit for bit, and PyTorch's threads are its own.
+        Tested on "cpu" only, since no GPU was at hand. Devices without float64 ("mps") are refused, and
+        `max_memory` beside it.
 
     >>> graph = fg.load_dataset("digits").graph
     >>> links = fg.LinkPredictor(select=False, n_components=16).fit(graph)

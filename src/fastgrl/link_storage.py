@@ -12,7 +12,6 @@ from fastgrl import storage
 from fastgrl.certificates import Certificate
 from fastgrl.checks import Array
 from fastgrl.costs import DIFFUSION_ROUNDS
-from fastgrl.devices import device_name
 from fastgrl.diffusion import Diffusion
 from fastgrl.diffusion_links import DiffusionModel
 from fastgrl.errors import InputError
@@ -84,12 +83,9 @@ def _stored(parts: Parts) -> Stored:
 def _plain(parameters: dict[str, Any]) -> dict[str, Any]:
     """The parameters as JSON has them; a generator cannot be written down, and the fit is over.
 
-    Threads and memory are those of the machine that fitted: whoever loads the model has others.
+    Threads, memory and device are those of the machine that fitted: whoever loads the model has others.
     """
-    kept = bool, int, float, str, type(None)
-    machine: dict[str, Any] = {"n_jobs": None, "max_memory": None}
-    if "device" in parameters:
-        machine["device"] = device_name(parameters["device"])
+    kept, machine = (bool, int, float, str, type(None)), {"n_jobs": None, "max_memory": None, "device": None}
     return {
         name: value if isinstance(value, kept) else value.item() if isinstance(value, np.generic) else 0
         for name, value in (parameters | machine).items()

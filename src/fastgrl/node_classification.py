@@ -63,8 +63,8 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         factorisations, filters along the graph, moments and scores of ridges, the hops of the paper's
         designs. Similar nodes, the PCA of [X, L, R], small solves, choosing settings, explanations and
         predictions for new nodes stay on the host, and the result comes back to it. Equal to rounding, not
-        bit for bit. Tested on "cpu" only, since no GPU was at hand. Devices without float64 ("mps") are
-        refused, and `max_memory` beside it.
+        bit for bit, and PyTorch's threads are its own. Tested on "cpu" only, since no GPU was at hand.
+        Devices without float64 ("mps") are refused, and `max_memory` beside it.
 
     >>> digits = fg.load_dataset("digits")
     >>> y = np.full(digits.graph.num_nodes, -1)

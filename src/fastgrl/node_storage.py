@@ -12,7 +12,6 @@ import scipy.sparse as sp
 
 from fastgrl import storage
 from fastgrl.checks import FLOATS, Array, shown
-from fastgrl.devices import device_name
 from fastgrl.errors import ArgumentError, FastgrlError, InputError
 from fastgrl.io.atomic import StrPath, named
 from fastgrl.node_fits import MODELS
@@ -79,11 +78,9 @@ def _stored(parts: NodeParts) -> Stored:
 def _parameters(parameters: dict[str, Any]) -> dict[str, Any]:
     """The parameters as JSON has them; a generator cannot be written down, and the fit is over.
 
-    Threads and memory are those of the machine that fitted: whoever loads the model has others.
+    Threads, memory and device are those of the machine that fitted: whoever loads the model has others.
     """
-    kept = parameters | {"n_jobs": None, "max_memory": None}
-    if "device" in kept:
-        kept["device"] = device_name(kept["device"])
+    kept = parameters | {"n_jobs": None, "max_memory": None, "device": None}
     if not isinstance(kept.get("random_state"), int | np.integer | None):
         kept["random_state"] = 0
     return {name: coded(value, f"the parameter {name}") for name, value in kept.items()}
