@@ -220,3 +220,15 @@ def test_jax_in_single_precision_says_so_in_the_certificate(jax):
     assert np.abs(found.s - np.linalg.svd(a, compute_uv=False)[:4]).max() < 1e-4
     assert "x64 is off" in note
     assert not fg.certificate(jax.numpy.asarray(a), fg.fsvd(jax.numpy.asarray(a), 4)).note
+
+
+@pytest.mark.parametrize("method", ["krylov", "subspace"])
+def test_jax_in_single_precision_answers_degenerate_matrices(jax, method):
+    one = np.zeros((6, 5), np.float32)
+    one[0, 1] = 1
+    deficient = with_spectrum(40, 60, np.where(np.arange(40) < 13, 1 - np.arange(40) / 40, 0.0))
+    with jax.enable_x64(False):
+        for a, rank in [(one, 2), (deficient.astype(np.float32), 20)]:
+            U, s, _ = fg.fsvd(jax.numpy.asarray(a), rank, method=method)
+            assert np.abs(s - np.linalg.svd(a, compute_uv=False)[:rank]).max() < 1e-5
+            assert np.abs(U.T @ U - np.eye(rank)).max() < 1e-5

@@ -13,7 +13,7 @@ from operator_cases import CASES, built, dense, sparse
 from spectra import spectra, with_spectrum
 
 import fastgrl as fg
-from fastgrl.errors import DtypeError, NotFiniteError, ShapeError, TransposeError
+from fastgrl.errors import ArgumentError, DtypeError, NotFiniteError, ShapeError, TransposeError
 from fastgrl.fsvd import PROBE_STREAM
 from fastgrl.linalg import seam_of
 
@@ -266,6 +266,33 @@ def test_numbers_that_are_not_finite_are_refused_at_the_door(library, bad, made)
     a[1, 2] = bad
     with pytest.raises(NotFiniteError, match="matrix contains"):
         fg.fsvd(library.array(a) if made == "dense" else library.sparse(sp.csr_array(a)), 1)
+
+
+def with_an_entry_outside(library):
+    """A sparse 3×3 matrix with an entry in column 9."""
+    rows, columns, values = np.array([0, 1, 2]), np.array([0, 9, 2]), np.ones(3)
+    if library.name == "torch":
+        import torch
+
+        places = torch.tensor(np.stack([rows, columns]))
+        return torch.sparse_coo_tensor(places, torch.tensor(values), (3, 3), check_invariants=False)
+    if library.name == "tensorflow":
+        import tensorflow as tf
+
+        return tf.SparseTensor(np.stack([rows, columns], 1), values, (3, 3))
+    from jax.experimental.sparse import BCOO
+
+    return BCOO((library.array(values), library.array(np.stack([rows, columns], 1))), shape=(3, 3))
+
+
+def test_entries_outside_of_a_sparse_matrix_are_refused_or_padding(library):
+    if library.name == "numpy":
+        return  # SciPy's arrays have tests of their own
+    if library.name == "jax":
+        assert np.allclose(fg.fsvd(with_an_entry_outside(library), 3).s, [1, 1, 0])
+        return
+    with pytest.raises((ArgumentError, ShapeError), match="outside"):
+        fg.fsvd(with_an_entry_outside(library), 1)
 
 
 def test_integers_become_numbers_and_half_precision_is_refused(library):

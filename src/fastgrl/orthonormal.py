@@ -115,12 +115,14 @@ def _orthonormalise_carefully(
 ) -> tuple[Block, Host]:
     """As `orthonormalise`, for blocks that are dependent or nearly so: strongest directions first."""
     before, wanted, original = basis, width, Y
+    # Energies are those of a Gram, and rounding where that was summed in single precision.
+    together = max(_TOGETHER**-2, _LARGEST_GROWTH * float(np.finfo(seam.sums).eps))
     floor = (_LOST * np.finfo(seam.kind(Y)).eps * size) ** 2
     while wanted and Y.shape[1]:
         Y = _project(seam, _project(seam, Y, basis), basis)
         energies, W = np.linalg.eigh(seam.cross(Y, Y))
         energies, W = energies[::-1], W[:, ::-1]
-        strong = int((energies > max(floor, energies[0] / _TOGETHER**2)).sum())
+        strong = int((energies > max(floor, energies[0] * together)).sum())
         if not strong:
             break
         kept = min(strong, wanted)

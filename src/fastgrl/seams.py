@@ -77,6 +77,7 @@ class Seam:
     # (array, dtype): in the wider of both types, for libraries that do not mix types by themselves
     widened: Callable[[Any, Any], Any] = lambda array, _dtype: array
     small: Any = np  # the namespace of k×k arrays
+    sums: Any = np.float64  # the type that Grams are summed in
     qr: Callable[[Block], tuple[Block, Host]] | None = None  # for those that cannot look at numbers
     detached: Callable[[], AbstractContextManager[Any]] = nullcontext  # nothing in it is differentiated
     attached: Callable[[Any, Any], Any] = lambda _operator, svd: svd  # the SVD with its derivatives

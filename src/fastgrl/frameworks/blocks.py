@@ -48,6 +48,7 @@ class Library:
     stored: Callable[[Any], Any] = lambda matrix: matrix  # as its products are fastest
     widened: Callable[[Any, Any], Any] = lambda array, _dtype: array
     small: Any = np
+    sums: Any = np.float64
     qr: Callable[[Block], tuple[Block, Host]] | None = None
     detached: Callable[[], AbstractContextManager[Any]] = nullcontext
     attached: Callable[[Any, Any], Any] = lambda _operator, svd: svd
@@ -102,6 +103,7 @@ def seam_from(library: Library) -> Seam:
         host=library.host,
         widened=library.widened,
         small=library.small,
+        sums=library.sums,
         qr=library.qr,
         detached=library.detached,
         attached=library.attached,

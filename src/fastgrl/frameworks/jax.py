@@ -81,6 +81,7 @@ def _seam(traced: bool, double: bool) -> Seam:
             is_finite=_is_finite,
             constant=jax.lax.stop_gradient,
             small=jnp if traced else np,
+            sums=np.float64 if double else np.float32,
             qr=jnp.linalg.qr if traced else None,
             attached=_attached,
             note="" if double else _NOTE,
@@ -175,9 +176,17 @@ def _transposed(a: Any) -> Any:
 
 def _by_rows(a: Any) -> Any:
     """A sparse matrix by rows: the one layout whose products are more than a sum over gathered rows."""
-    if not isinstance(a, sparse.JAXSparse) or isinstance(a, sparse.BCSR):
+    if not isinstance(a, sparse.JAXSparse):
         return a
-    return sparse.BCSR.from_bcoo(a.sort_indices() if isinstance(a, sparse.BCOO) else a.to_bcoo())
+    return sparse.BCSR.from_bcoo(_within_shape(a if isinstance(a, sparse.BCOO) else a.to_bcoo()))
+
+
+@jax.jit
+def _within_shape(a: Any) -> Any:
+    """The matrix sorted, entries outside of its shape last and zero: padding to JAX, memory to its products."""
+    inside = ((a.indices >= 0) & (a.indices < jnp.asarray(a.shape))).all(axis=1)
+    where = jnp.where(inside[:, None], a.indices, jnp.asarray(a.shape, a.indices.dtype))
+    return sparse.BCOO((jnp.where(inside, a.data, 0), where), shape=a.shape).sort_indices()
 
 
 def _put_sparse(matrix: CSR, dtype: Any) -> Any:

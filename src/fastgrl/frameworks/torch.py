@@ -209,12 +209,13 @@ def _by_rows(a: torch.Tensor) -> torch.Tensor:
     """A sparse tensor by rows, whatever its layout: products are many times faster so."""
     if a.layout == torch.strided:
         return a
-    if a.layout == torch.sparse_csr:
-        return _with_places_in_range(a)
     if a.layout == torch.sparse_coo:
+        where, shape = a._indices(), torch.tensor(a.shape, device=a.device)[:, None]
+        if not bool(((where >= 0) & (where < shape)).all()):
+            raise _outside(a)
         return _Compressed.apply(a.coalesce())
     with _quiet():
-        return a.to_sparse_csr()
+        return _with_places_in_range(a.to_sparse_csr())
 
 
 def _with_places_in_range(a: torch.Tensor) -> torch.Tensor:
@@ -224,8 +225,12 @@ def _with_places_in_range(a: torch.Tensor) -> torch.Tensor:
     sound = len(indptr) == a.shape[0] + 1 and int(indptr[0]) == 0 and int(indptr[-1]) == count
     sound = sound and bool((indptr.diff() >= 0).all()) and len(a.values()) == count
     if not sound or (count and not 0 <= int(indices.min()) <= int(indices.max()) < a.shape[1]):
-        raise ArgumentError(f"the sparse tensor of shape {tuple(a.shape)} has indices outside of it")
+        raise _outside(a)
     return a
+
+
+def _outside(a: torch.Tensor) -> ArgumentError:
+    return ArgumentError(f"the sparse tensor of shape {tuple(a.shape)} has indices outside of it")
 
 
 def _csr(indptr: Any, indices: Any, values: Any, shape: Any) -> torch.Tensor:
