@@ -183,7 +183,7 @@ def _by_rows(a: Any) -> Any:
 
 @jax.jit
 def _within_shape(a: Any) -> Any:
-    """The matrix sorted, entries outside of its shape last and zero: padding to JAX, memory to its products."""
+    """The matrix sorted, with zeros for entries outside of its shape: padding to JAX, not to its products."""
     inside = ((a.indices >= 0) & (a.indices < jnp.asarray(a.shape))).all(axis=1)
     where = jnp.where(inside[:, None], a.indices, jnp.asarray(a.shape, a.indices.dtype))
     return sparse.BCOO((jnp.where(inside, a.data, 0), where), shape=a.shape).sort_indices()
