@@ -232,3 +232,11 @@ def test_jax_in_single_precision_answers_degenerate_matrices(jax, method):
             U, s, _ = fg.fsvd(jax.numpy.asarray(a), rank, method=method)
             assert np.abs(s - np.linalg.svd(a, compute_uv=False)[:rank]).max() < 1e-5
             assert np.abs(U.T @ U - np.eye(rank)).max() < 1e-5
+
+
+def test_jax_compiles_for_sparse_arrays(jax):
+    from jax.experimental.sparse import BCOO
+
+    a = sparse(60, 40, np.float64)
+    found = jax.jit(lambda a: fg.fsvd(a, 3, n_iter=15).s)(BCOO.from_scipy_sparse(sp.coo_array(a)))
+    assert np.allclose(found, np.linalg.svd(a.toarray(), compute_uv=False)[:3])

@@ -335,3 +335,16 @@ def test_factorising_numpy_arrays_imports_no_framework(name):
     program = f"import sys, numpy, fastgrl; fastgrl.fsvd(numpy.eye(3), 1); print({name!r} in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False"]
+
+
+@pytest.mark.parametrize("method", ["krylov", "subspace"])
+def test_nothing_but_small_matrices_goes_to_the_host(method, monkeypatch):
+    with libraries.opened("torch") as library:
+        largest, numpy = [], library.kind.numpy
+        a = library.sparse(sparse(5000, 4000, np.float32, density=0.001))
+        monkeypatch.setattr(
+            library.kind, "numpy", lambda tensor: (largest.append(tensor.numel()), numpy(tensor))[1]
+        )
+        fg.certificate(a, fg.fsvd(a, 8, method=method))
+    assert largest
+    assert max(largest) <= 100 * 100
