@@ -348,3 +348,20 @@ def test_nothing_but_small_matrices_goes_to_the_host(method, monkeypatch):
         fg.certificate(a, fg.fsvd(a, 8, method=method))
     assert largest
     assert max(largest) <= 100 * 100
+
+
+def test_torch_has_the_threads_that_are_asked_for_within_the_call_only():
+    with libraries.opened("torch") as library:
+        import torch
+
+        torch.set_num_threads(2)
+        held, seen = fg.Matrix(library.array(dense(20, 20, np.float64))), []
+
+        def forward(X):
+            seen.append(torch.get_num_threads())
+            return held @ X
+
+        M = fg.Function((20, 20), forward, lambda Y: held.T @ Y, like=library.array(np.zeros(1)))
+        fg.fsvd(M, 2, n_threads=1, check=False)
+        assert set(seen[:-1]) == {1}
+        assert torch.get_num_threads() == 2

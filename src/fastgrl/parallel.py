@@ -39,6 +39,11 @@ def use_threads(n_threads: int | None) -> Iterator[None]:
         _requested.reset(token)
 
 
+def requested_threads() -> int | None:
+    """What `n_threads=` asked for, if it did."""
+    return _requested.get()
+
+
 def thread_count() -> int:
     """Threads a product uses now: what `n_threads=` asked for, else the CPUs this process may use."""
     return _requested.get() or available_cpus()

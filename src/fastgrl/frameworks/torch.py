@@ -23,6 +23,7 @@ from fastgrl.fsvd import SVD
 from fastgrl.kernels import CSR
 from fastgrl.linalg import CHUNK_ROWS
 from fastgrl.operators import Operator
+from fastgrl.parallel import requested_threads
 from fastgrl.seams import Host, Seam, register_seam
 
 try:
@@ -80,10 +81,24 @@ def _seam_on(device: torch.device) -> Seam:
             is_dense=lambda value: isinstance(value, torch.Tensor) and value.layout == torch.strided,
             is_finite=lambda tensor: bool(torch.isfinite(_numbers(tensor)).all()),
             constant=lambda block: block,
-            detached=torch.no_grad,
+            detached=_detached,
             attached=_attached,
         )
     )
+
+
+@contextmanager
+def _detached() -> Iterator[None]:
+    """Nothing in it is differentiated, and PyTorch has the threads that `n_threads=` asks for."""
+    before, wanted = torch.get_num_threads(), requested_threads()
+    if wanted is not None:
+        torch.set_num_threads(wanted)
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        if wanted is not None:
+            torch.set_num_threads(before)
 
 
 def _normal(
