@@ -310,9 +310,24 @@ def test_a_matrix_has_two_dimensions(library):
 def test_arrays_of_two_libraries_do_not_mix(library):
     if library.name == "numpy":
         return
-    M = fg.Matrix(library.array(np.eye(3))) + fg.Diagonal(np.ones(3))
-    with pytest.raises(DtypeError, match="NumPy"):
-        fg.fsvd(M, 1)
+    held, block = fg.Matrix(library.array(np.eye(3))), np.ones((3, 2))
+    refused = [
+        lambda: fg.fsvd(held + fg.Diagonal(np.ones(3)), 1),
+        lambda: held @ block,
+        lambda: fg.Matrix(np.eye(3)) @ library.array(block),
+        lambda: fg.Matrix(sp.eye_array(3, format="csr")) @ library.array(block),
+        lambda: fg.fsvd(held, 1, start=block),
+        lambda: fg.pinv_apply(fg.fsvd(held, 1), block),
+    ]
+    for mixture in refused:
+        with pytest.raises(DtypeError, match="NumPy"):
+            mixture()
+
+
+def test_an_array_before_an_operator_makes_an_operator(library):
+    a, b = library.array(np.eye(3)), fg.Matrix(library.array(np.ones((3, 3))))
+    for made in (a @ b, a + b, a - b):
+        assert isinstance(made, fg.Operator)
 
 
 @pytest.mark.parametrize("name", ["torch", "jax", "tensorflow"])

@@ -24,10 +24,10 @@ from fastgrl.devices import current_place
 from fastgrl.errors import ArgumentError, DtypeError, FastgrlError, NotFiniteError, ShapeError, TransposeError
 from fastgrl.leaves import Function
 from fastgrl.linalg import checked_array, seam_of
-from fastgrl.operators import Operator, as_operator, leaves
+from fastgrl.operators import Operator, as_operator, held_seam, leaves
 from fastgrl.orthonormal import orthonormalise, orthonormalise_blindly
 from fastgrl.parallel import single_threaded_blas, use_threads
-from fastgrl.seams import Basis, Block, Host, Seam, only_seam
+from fastgrl.seams import Basis, Block, Host, Seam
 from fastgrl.spilling import panel_columns, spilling
 
 Method = Literal["krylov", "subspace"]
@@ -150,6 +150,8 @@ def pinv_apply(svd: SVD | tuple[Any, Any, Any], Y: Any, *, rcond: float | None =
     if Y.shape[0] != U.shape[0]:
         raise ShapeError(f"the pseudo-inverse takes a block of {U.shape[0]} rows, got shape {tuple(Y.shape)}")
     seam, s = seam_of(U), seam_of(U).host(s)
+    if seam_of(Y).name != seam.name:
+        raise DtypeError(f"Y is of {seam_of(Y).name}, but the SVD of {seam.name}")
     zero = s <= s.max(initial=0) * (100 * np.finfo(s.dtype).eps if rcond is None else rcond)
     inverse = np.where(zero, 0.0, 1.0 / np.where(zero, 1.0, s.astype(np.float64)))
     with seam.detached():
@@ -305,8 +307,7 @@ def _check_finite(operator: Operator, Y: Block, name: str) -> None:
 
 def _seam_for(operator: Operator) -> Seam:
     """The seam of the arrays that the operator holds."""
-    held = (value for leaf in leaves(operator) for value in vars(leaf).values())
-    found, place = only_seam(held, repr(operator)) or seam_of(), current_place()
+    found, place = held_seam(operator) or seam_of(), current_place()
     return place.seam if place is not None and place.seam.name == found.name else found
 
 

@@ -41,7 +41,7 @@ from fastgrl.checks import (
 )
 from fastgrl.errors import ArgumentError, DtypeError, NotFiniteError, ShapeError
 from fastgrl.linalg import seam_of
-from fastgrl.seams import Seam, known_seam
+from fastgrl.seams import Seam, known_seam, only_seam
 
 _SUM, _PRODUCT, _POWER, _ATOM = range(4)  # how tightly a formula binds
 
@@ -64,6 +64,12 @@ class Operator(ABC):
     @abstractmethod
     def T(self) -> Operator:
         """The transpose, an operator too."""
+
+    @functools.cached_property
+    def _library(self) -> str | None:
+        """The library whose arrays the operator holds, if it holds any."""
+        seam = held_seam(self)
+        return None if seam is None else seam.name
 
     def _polynomial(self, coefficients: Sequence[float], X: Any) -> Any:
         """c₁A X + … + c_C A^C X; a leaf that can do better than one product after another does."""
@@ -389,6 +395,11 @@ def leaves(operator: Operator) -> Iterator[Operator]:
         yield from leaves(part)
 
 
+def held_seam(operator: Operator) -> Seam | None:
+    """The one seam of the arrays that an operator holds; None if it holds none."""
+    return only_seam((value for leaf in leaves(operator) for value in vars(leaf).values()), repr(operator))
+
+
 def _as_block(seam: Seam, X: Any, operator: Operator) -> Any:
     shape = tuple(X.shape)
     if len(shape) != 2:
@@ -397,6 +408,10 @@ def _as_block(seam: Seam, X: Any, operator: Operator) -> Any:
         )
     if shape[0] != operator.shape[1]:
         raise ShapeError(f"cannot multiply {operator!r} by a {size(shape)} block: the inner sizes differ")
+    if operator._library not in (None, seam.name):
+        raise DtypeError(
+            f"{operator!r} holds arrays of {operator._library}, and the block is one of {seam.name}"
+        )
     if isinstance(X, np.ndarray):
         X = np.asarray(native(X))
     kind = seam.kind(X)
