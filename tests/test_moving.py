@@ -1,5 +1,6 @@
 """Operators moved to another array library are the same matrices, and operators spelt out are too."""
 
+import doctest
 from dataclasses import replace
 
 import hypothesis.strategies as st
@@ -13,6 +14,7 @@ import fastgrl as fg
 from fastgrl import filter_panels
 from fastgrl.errors import ArgumentError
 from fastgrl.filters import Filter, averaging_matrix, filtered, flows, renormalised_matrix, smoothed
+from fastgrl.frameworks import moving
 from fastgrl.frameworks.moving import Mover, moved
 from fastgrl.hops import hop_matrix
 from fastgrl.linalg import seam_of
@@ -166,3 +168,10 @@ def test_sparse_features_move_with_their_filter(library):
     M = filtered(S, F, restart=0.2, steps=5)
     found = moved(M, library.array(np.zeros(1))) @ library.array(np.eye(6))
     np.testing.assert_allclose(library.host(found), M @ np.eye(6), atol=1e-12)
+
+
+def test_its_example_is_right():
+    libraries.torch_library()
+    found = doctest.testmod(moving, extraglobs={"fg": fg, "np": np}, optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert found.attempted
+    assert not found.failed
