@@ -83,7 +83,13 @@ def surroundings():
 NODES = 12
 PARAMETERS = {
     **{"design": "co-ridge", "n_components": None, "select": True, "views": ("l", "i"), "restart": 0.15},
-    **{"class_weight": {0: 1.0, 2: 0.5}, "random_state": 3, "n_jobs": None, "max_memory": None},
+    **{
+        "class_weight": {0: 1.0, 2: 0.5},
+        "random_state": 3,
+        "n_jobs": None,
+        "max_memory": None,
+        "device": None,
+    },
 }
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()
@@ -289,9 +295,9 @@ def test_class_weights_come_back(given_):
 
 
 def test_threads_memory_and_generators_stay_with_the_machine_that_fitted():
-    machine = {"n_jobs": 4, "max_memory": 10**9, "random_state": np.random.default_rng(0)}
+    machine = {"n_jobs": 4, "max_memory": 10**9, "device": "cuda", "random_state": np.random.default_rng(0)}
     found = after_saving(parts(parameters=PARAMETERS | machine)).parameters
-    assert [found[name] for name in machine] == [None, None, 0]
+    assert [found[name] for name in machine] == [None, None, None, 0]
 
 
 def test_features_in_disorder_come_back_in_order_and_equal():

@@ -17,6 +17,8 @@ ROUNDS = {"krylov": 8, "subspace": 10}
 # Panels alive inside one product with a walk matrix, and blocks while columns are made orthonormal, some of
 # them taken apart; Krylov keeps some single columns beside its bases.
 PRODUCT_PANELS, ORTHONORMAL_BLOCKS, SINGLE_COLUMNS = 4, 3.4, 20
+# A product that is a sum of several, as the released program's is, leaves panels with the allocator as well.
+SUM_PANELS = 5
 # With everything tall on disk: panels alive inside a product, single columns, and the chunks in work.
 SPILLED_PANELS, SPILLED_COLUMNS, SPILLED_BUFFERS = 4, 6, 2 << 20
 
@@ -53,6 +55,7 @@ class Factorisation:
     itemsize: int
     panel_columns: int | None = None
     spilled: bool = False
+    product_panels: int = PRODUCT_PANELS
 
     @property
     def work_bytes(self) -> int:
@@ -109,7 +112,7 @@ class Factorisation:
     def _product_bytes(self) -> int:
         # Panels are put together in a block of their own.
         blocks = (2 if self.method == "krylov" else 1) + (self.panel < self.block_size)
-        columns = blocks * self.block_size + PRODUCT_PANELS * self.panel
+        columns = blocks * self.block_size + self.product_panels * self.panel
         return (self._basis_columns + columns) * self._column_bytes
 
     @property

@@ -17,7 +17,9 @@ from fastgrl.costs import (
     DIFFUSION_ROUNDS,
     ENTRY_BYTES,
     LONGEST_ROW,
+    PRODUCT_PANELS,
     ROUNDS,
+    SUM_PANELS,
     DiffusionCost,
     Factorisation,
     diffusion_block,
@@ -156,6 +158,7 @@ class Estimate:
             itemsize=self.itemsize,
             panel_columns=self.panel_columns,
             spilled=self.spilled,
+            product_panels=SUM_PANELS if self.design == "as-released" else PRODUCT_PANELS,
         )
 
     @functools.cached_property
