@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fastgrl.checks import finite_array
 from fastgrl.errors import DtypeError
 from fastgrl.kernels import CSR, column_sums, transpose_block
-from fastgrl.parallel import parallel_map
+from fastgrl.parallel import parallel_map, single_threaded_blas
 from fastgrl.seams import Host, Seam, known_seam, register_seam
 from fastgrl.spilling import is_mapped, release, scratch_array, scratch_zeros
 
@@ -61,30 +61,33 @@ def sum_over_chunks(term: Callable[[int, int], Host], rows: int, work: int) -> H
     A thread takes an aligned group of 2^j chunks and sums that subtree alone: the same tree, so the
     same bits, whatever j is.
     """
-    bounds = chunk_bounds(rows)
-    size = _group_size(len(bounds), work)
-    groups = [bounds[i : i + size] for i in range(0, len(bounds), size)]
+    if rows <= CHUNK_ROWS:
+        with single_threaded_blas():
+            return term(0, rows)
+    groups = _groups(rows, work)
     return tree_sum(parallel_map(lambda group: tree_sum([term(*chunk) for chunk in group]), groups))
 
 
 def map_chunks(function: Callable[[int, int], None], rows: int, work: int) -> None:
     """`function(begin, end)` for every chunk, in parallel when `work` multiply-adds are worth it."""
-    bounds = chunk_bounds(rows)
-    size = _group_size(len(bounds), work)
-    groups = [bounds[i : i + size] for i in range(0, len(bounds), size)]
+    if rows <= CHUNK_ROWS:
+        with single_threaded_blas():
+            return function(0, rows)
 
     def run(group: list[tuple[int, int]]) -> None:
         for chunk in group:
             function(*chunk)
 
-    parallel_map(run, groups)
+    parallel_map(run, _groups(rows, work))
 
 
-def _group_size(chunks: int, work: int) -> int:
-    """A power of two: all chunks when threads are not worth waking, at most 8 otherwise."""
+def _groups(rows: int, work: int) -> list[list[tuple[int, int]]]:
+    """The chunks in groups of a power of two: all when threads are not worth waking, at most 8 otherwise."""
+    bounds = chunk_bounds(rows)
     if work < _WORTH_A_THREAD:
-        return 1 << max(0, chunks - 1).bit_length()
-    return min(8, 1 << max(0, (chunks // 16)).bit_length())
+        return [bounds]
+    size = min(8, 1 << (len(bounds) // 16).bit_length())
+    return [bounds[i : i + size] for i in range(0, len(bounds), size)]
 
 
 @dataclass(frozen=True, eq=False)

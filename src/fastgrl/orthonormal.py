@@ -42,8 +42,9 @@ def orthonormalise(
     R = _triangular(C, G, size, growth=_LARGEST_GROWTH)
     if R is None or width < Y.shape[1]:
         return _orthonormalise_carefully(seam, Y, basis, width=width, fresh=fresh, size=size.max(initial=0))
-    C = _without_rounding(C, R, _ORTHONORMAL * eps)
-    B = _without(seam, Y, basis, C, R)
+    inverse = np.linalg.inv(R)
+    C = _without_rounding(C, inverse, _ORTHONORMAL * eps)
+    B = seam.combine(basis, -C @ inverse, Y, inverse)
     against, own = np.split(seam.probes(basis, B), [PROBES])
     if _mean_square(against) <= basis.columns * (_ORTHONORMAL * eps) ** 2:
         if np.abs(own - np.eye(width)).max(initial=0) <= _ORTHONORMAL * eps:
@@ -52,7 +53,9 @@ def orthonormalise(
         return seam.times(B, np.linalg.inv(R2), overwrite=True), np.concatenate([C, R2 @ R])
     C2, G2 = _split_grams(seam, basis, B)
     R2 = np.linalg.cholesky(G2 - C2.T @ C2).T
-    return _without(seam, B, basis, C2, R2, overwrite=True), np.concatenate([C + C2 @ R, R2 @ R])
+    inverse = np.linalg.inv(R2)
+    B = seam.combine(basis, -C2 @ inverse, B, inverse, overwrite=True)
+    return B, np.concatenate([C + C2 @ R, R2 @ R])
 
 
 def orthonormalise_blindly(seam: Seam, Y: Block, basis: Basis, *, width: int) -> tuple[Block, Host]:
@@ -77,13 +80,13 @@ def _split_grams(seam: Seam, basis: Basis, Y: Block) -> tuple[Host, Host]:
     return both[: basis.columns], both[basis.columns :]
 
 
-def _without_rounding(C: Host, R: Host, rounding: float) -> Host:
+def _without_rounding(C: Host, inverse: Host, rounding: float) -> Host:
     """C with zeros for groups of columns of Q that (Y - Q C) R⁻¹ is orthogonal to anyway, to rounding.
 
     In exact arithmetic a Krylov block meets only the last blocks before it. What it has in common with the
     others is rounding, mostly of the size that is not worth another round; subtracting it doubles the work.
     """
-    share = np.abs(C @ np.linalg.inv(R)).max(axis=1, initial=0)
+    share = np.abs(C @ inverse).max(axis=1, initial=0)
     starts = np.arange(0, len(C), GROUP)
     negligible = np.maximum.reduceat(share, starts) <= rounding if len(C) else np.zeros(0, bool)
     return np.where(np.repeat(negligible, GROUP)[: len(C), None], 0.0, C)
@@ -91,12 +94,6 @@ def _without_rounding(C: Host, R: Host, rounding: float) -> Host:
 
 def _mean_square(values: Host) -> float:
     return float((values**2).sum() / max(1, values.size))
-
-
-def _without(seam: Seam, Y: Block, basis: Basis, C: Host, R: Host, *, overwrite: bool = False) -> Block:
-    """(Y - Q C) R⁻¹."""
-    inverse = np.linalg.inv(R)
-    return seam.combine(basis, -C @ inverse, Y, inverse, overwrite=overwrite)
 
 
 def _triangular(C: Host, G: Host, size: Host, *, growth: float) -> Host | None:
