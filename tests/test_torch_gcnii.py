@@ -103,11 +103,11 @@ def test_the_weights_of_the_lowest_validation_loss_make_the_scores(small):
 
 def test_cora_is_classified_after_a_few_epochs():
     cora = load_dataset("cora")
-    found = gcnii.run(cora, layers=4, epochs=40, learning_rate=0.05, threads=1)
+    found = gcnii.run(cora, layers=4, epochs=100, learning_rate=0.05, threads=1)
     assert accuracy(cora.y[cora.test], found.predictions[cora.test]) > 0.75
     assert found.settings == {
         "seed": 0,
-        "epochs": 40,
+        "epochs": 100,
         "layers": 4,
         "hidden": 64,
         "dropout": 0.6,

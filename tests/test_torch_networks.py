@@ -101,10 +101,10 @@ def test_without_features_the_nodes_themselves_are_features(run, small):
 
 def test_several_labels_at_once(run):
     data = overlapping_blocks(600, num_labels=4, labels_per_node=1.3, validation_per_label=30, seed=2)
-    found = run(data, epochs=60, learning_rate=0.03)
+    found = run(data, epochs=200, learning_rate=0.03)
     assert found.predictions.shape == (600, 4)
     assert (found.predictions == (found.scores > 0)).all()
-    assert roc_auc_score(data.y[data.test], found.scores[data.test]) > 0.7
+    assert roc_auc_score(data.y[data.test], found.scores[data.test]) > 0.8
 
 
 def test_progress_is_told_after_every_epoch(run, small):

@@ -319,7 +319,8 @@ def _model(settings: NodeSettings, chosen: Record, problem: Problem, solved: Sol
         window=chosen["window"],
         negative=float(chosen["negative"]),
         ridge=settings.ridge,
-        projection=solved.projection,
+        # As it is stored: sums of another layout may be rounded otherwise, by some processors' routines.
+        projection=np.ascontiguousarray(solved.projection),
         coefficients=solved.coefficients,
         bias=solved.bias,
         labelled=problem.targets.labelled,
