@@ -10,6 +10,7 @@ import functools
 import importlib
 import itertools
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
@@ -79,6 +80,26 @@ class CSR:
         """The same matrix for SciPy's own product."""
         values = np.ones(self.num_stored, np.float32) if self.values is None else self.values
         return sp.csr_array((values, self.indices, self.indptr), shape=self.shape)
+
+
+class RowsElsewhere(ABC):
+    """A sparse matrix whose rows lie on other machines, where they are multiplied by."""
+
+    shape: tuple[int, int]
+    dtype: np.dtype[Any] | None
+
+    @property
+    @abstractmethod
+    def transposed(self) -> RowsElsewhere:
+        """The transpose; the matrix itself when it is symmetric."""
+
+    @abstractmethod
+    def multiply(self, X: Any, *, row_scale: Any = None, shift: Any = None) -> Any:
+        """As the function of the same name."""
+
+    @abstractmethod
+    def polynomial(self, X: Any, coefficients: Array, **added: Any) -> Any:
+        """As the function of the same name in `polynomials`."""
 
 
 def transpose(matrix: CSR) -> CSR:
@@ -223,13 +244,15 @@ def _as_indices(values: Array, what: str) -> Array:
     return values if values.dtype in (np.int32, np.int64) else values.astype(np.int64)
 
 
-def multiply(matrix: CSR, X: Array, *, row_scale: Array | None = None, shift: Array | None = None) -> Array:
+def multiply(matrix: CSR | RowsElsewhere, X: Any, *, row_scale: Any = None, shift: Any = None) -> Any:
     """`diag(row_scale) matrix X + 1 shift'` for a two-dimensional float32 or float64 block `X`.
 
     >>> eye = csr_from_scipy(sp.eye_array(2, format="csr"))
     >>> multiply(eye, np.array([[1.0], [2.0]]), row_scale=np.array([10.0, 1.0]))
     array([[10.], [ 2.]])
     """
+    if isinstance(matrix, RowsElsewhere):
+        return matrix.multiply(X, row_scale=row_scale, shift=shift)
     parts = (matrix.dtype, None if row_scale is None else row_scale.dtype)
     dtype = np.result_type(X.dtype, *(part for part in parts if part is not None))
     X = np.ascontiguousarray(X, dtype=dtype)

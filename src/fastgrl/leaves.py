@@ -27,6 +27,7 @@ from fastgrl.polynomials import polynomial
 from fastgrl.seams import known_seam
 
 _FLOAT64 = np.dtype(np.float64)
+_SPARSE = (kernels.CSR, kernels.RowsElsewhere)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -47,7 +48,7 @@ class Matrix(Operator):
 
     def __post_init__(self) -> None:
         a: Any = kernels.csr_from_scipy(self.a) if sp.issparse(self.a) else self.a
-        if not isinstance(a, kernels.CSR):
+        if not isinstance(a, _SPARSE):
             a = checked_array(a, "matrix", ndim=2)
         left = _scale_of(a, self.row_scale, 0, "row_scale")
         right = _scale_of(a, self.column_scale, 1, "column_scale")
@@ -58,13 +59,13 @@ class Matrix(Operator):
 
     def _multiply(self, X: Any) -> Any:
         X = X if self.column_scale is None else _rows_scaled(self.column_scale, X)
-        if isinstance(self.a, kernels.CSR):
+        if isinstance(self.a, _SPARSE):
             return kernels.multiply(self.a, X, row_scale=self.row_scale)
         Y = seam_of(X).matmul(self.a, X)
         return Y if self.row_scale is None else _rows_scaled(self.row_scale, Y)
 
     def _polynomial(self, coefficients: Sequence[float], X: Any) -> Any:
-        if not isinstance(self.a, kernels.CSR):
+        if not isinstance(self.a, _SPARSE):
             return horner(self, coefficients, X)
         left, right, c = self.row_scale, self.column_scale, np.asarray(coefficients)
         if right is None:
@@ -76,7 +77,7 @@ class Matrix(Operator):
 
     @property
     def T(self) -> Operator:
-        a = self.a.transposed if isinstance(self.a, kernels.CSR) else seam_of(self.a).transposed(self.a)
+        a = self.a.transposed if isinstance(self.a, _SPARSE) else seam_of(self.a).transposed(self.a)
         return Matrix(a, self.column_scale, self._transposed_name(a is self.a), self.row_scale)
 
     def _transposed_name(self, symmetric: bool) -> str:

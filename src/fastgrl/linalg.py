@@ -55,6 +55,51 @@ def tree_sum(terms: Sequence[Host]) -> Host:
     return level[0]
 
 
+Subtree = tuple[int, int]  # its level and its place there: chunks place·2^level up to the next
+
+
+def subtrees(term: Callable[[int], Host], first: int, last: int, total: int) -> dict[Subtree, Host]:
+    """What chunks `first` to `last` - 1 add to `tree_sum` of all `total` chunks: sums of whole subtrees.
+
+    >>> {node: float(value) for node, value in subtrees(np.float64, 1, 5, 5).items()}
+    {(0, 1): 1.0, (1, 1): 5.0, (0, 4): 4.0}
+    """
+
+    def value(level: int, place: int) -> Host:
+        begin, middle = place << level, (2 * place + 1) << max(level - 1, 0)
+        if level == 0:
+            return term(begin)
+        left = value(level - 1, 2 * place)
+        return left + value(level - 1, 2 * place + 1) if middle < total else left
+
+    found, begin = {}, first
+    while begin < last:
+        level = 0
+        while begin % (2 << level) == 0 and begin + (1 << level) < total:
+            if min(begin + (2 << level), total) > last:
+                break
+            level += 1
+        found[level, begin >> level] = value(level, begin >> level)
+        begin += 1 << level
+    return found
+
+
+def sum_of_subtrees(found: dict[Subtree, Host], total: int) -> Host:
+    """`tree_sum` of all chunks, from what `subtrees` found of ranges that make up all of them.
+
+    >>> float(sum_of_subtrees({(0, 0): np.float64(7)} | subtrees(np.float64, 1, 5, 5), 5))
+    17.0
+    """
+
+    def value(level: int, place: int) -> Host:
+        if (level, place) in found:
+            return found[level, place]
+        left = value(level - 1, 2 * place)
+        return left + value(level - 1, 2 * place + 1) if (2 * place + 1) << (level - 1) < total else left
+
+    return value(max(total - 1, 0).bit_length(), 0)
+
+
 def sum_over_chunks(term: Callable[[int, int], Host], rows: int, work: int) -> Host:
     """`tree_sum` of `term(begin, end)` over all chunks, a few terms in memory at a time.
 
@@ -165,13 +210,17 @@ def _random(rows: int, columns: int, dtype: Any, seed: int, stream: int) -> Arra
     block = scratch_array((rows, columns), dtype)
 
     def fill(begin: int, end: int) -> None:
-        key = np.array([seed, begin // CHUNK_ROWS], np.uint64)
-        bits = np.random.Philox(key=key, counter=[0, 0, 0, stream])
-        np.random.Generator(bits).standard_normal(dtype=block.dtype.type, out=block[begin:end])
+        draw_chunk(block[begin:end], seed, stream, begin // CHUNK_ROWS)
         release(block, begin, end)
 
     map_chunks(fill, rows, 8 * block.size)
     return block
+
+
+def draw_chunk(out: Array, seed: int, stream: int, chunk: int) -> None:
+    """Fill the rows of a chunk with its own standard normal numbers."""
+    bits = np.random.Philox(key=np.array([seed, chunk], np.uint64), counter=[0, 0, 0, stream])
+    np.random.Generator(bits).standard_normal(dtype=out.dtype.type, out=out)
 
 
 def _append(basis: NumpyBasis, block: Array) -> NumpyBasis:
@@ -182,7 +231,7 @@ def _append(basis: NumpyBasis, block: Array) -> NumpyBasis:
             chunk[:begin] = full[:begin]
             basis.release(number * CHUNK_ROWS)
             release(array, number, number + 1)
-    gamma = _gamma(begin, block.shape[1]).astype(block.dtype)
+    gamma = mixing(begin, block.shape[1]).astype(block.dtype)
     before, combinations = basis.combinations, scratch_array(basis.combinations.shape, block.dtype)
 
     def copy(first: int, last: int) -> None:
@@ -205,7 +254,7 @@ def _columns(basis: NumpyBasis, first: int, last: int) -> Array:
 
 
 @functools.cache
-def _gamma(begin: int, count: int) -> Host:
+def mixing(begin: int, count: int) -> Host:
     """Random coefficients for columns `begin` to `begin` + `count` of a basis."""
     return np.random.Generator(np.random.Philox(key=begin)).standard_normal((count, PROBES))
 
@@ -214,9 +263,7 @@ def _grams(basis: NumpyBasis | BlockBasis, Y: Array) -> Host:
     """[Q, Y]'Y: Y'Y in float64; Q'Y in the block's own precision within a chunk, as it corrects itself."""
 
     def term(begin: int, end: int) -> Host:
-        y = Y[begin:end]
-        wide = _as_float64(y, "right")
-        both = np.concatenate([basis.chunk(begin, end).T @ y, wide.T @ wide])
+        both = chunk_grams(basis.chunk(begin, end), Y[begin:end])
         basis.release(begin)
         release(Y, begin, end)
         return both
@@ -224,9 +271,21 @@ def _grams(basis: NumpyBasis | BlockBasis, Y: Array) -> Host:
     return sum_over_chunks(term, Y.shape[0], Y.size * (basis.columns + Y.shape[1]))
 
 
+def chunk_grams(q: Array, y: Array) -> Host:
+    """[Q, Y]'Y of one chunk."""
+    wide = _as_float64(y, "right")
+    return np.concatenate([q.T @ y, wide.T @ wide])
+
+
+def chunk_cross(x: Array, y: Array) -> Host:
+    """X'Y of one chunk, in float64."""
+    product: Host = _as_float64(x, "left").T @ _as_float64(y, "right")
+    return product
+
+
 def _cross(X: Array, Y: Array) -> Host:
     def term(begin: int, end: int) -> Host:
-        product = _as_float64(X[begin:end], "left").T @ _as_float64(Y[begin:end], "right")
+        product = chunk_cross(X[begin:end], Y[begin:end])
         release(X, begin, end)
         release(Y, begin, end)
         return product
@@ -253,13 +312,10 @@ def _as_float64(chunk: Array, use: str) -> Array:
 
 def _combine(basis: NumpyBasis, C: Host, Y: Array, D: Host, *, overwrite: bool = False) -> Array:
     C, D = C.astype(Y.dtype, copy=False), D.astype(Y.dtype, copy=False)
-    out, used = Y if overwrite else scratch_array((Y.shape[0], D.shape[1]), Y.dtype), _used_columns(C)
+    out, used = Y if overwrite else scratch_array((Y.shape[0], D.shape[1]), Y.dtype), used_columns(C)
 
     def rows(begin: int, end: int) -> None:
-        Q = basis.chunk(begin, end)
-        out[begin:end] = Y[begin:end] @ D
-        for first, last in used:
-            out[begin:end] += Q[:, first:last] @ C[first:last]
+        combine_chunk(basis.chunk(begin, end), C, Y[begin:end], D, used, out[begin:end])
         basis.release(begin)
         release(Y, begin, end)
         release(out, begin, end)
@@ -269,7 +325,14 @@ def _combine(basis: NumpyBasis, C: Host, Y: Array, D: Host, *, overwrite: bool =
     return out
 
 
-def _used_columns(C: Host) -> list[tuple[int, int]]:
+def combine_chunk(q: Array, C: Host, y: Array, D: Host, used: list[tuple[int, int]], out: Array) -> None:
+    """`out` ← Q C + Y D of one chunk, where only the `used` rows of C are not zero."""
+    out[...] = y @ D
+    for first, last in used:
+        out += q[:, first:last] @ C[first:last]
+
+
+def used_columns(C: Host) -> list[tuple[int, int]]:
     """Ranges of rows of C that are not all zero, by whole groups."""
     starts = np.arange(0, len(C), GROUP)
     used = np.maximum.reduceat(np.abs(C).max(axis=1, initial=0), starts) > 0 if len(C) else np.zeros(0, bool)

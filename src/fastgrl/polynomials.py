@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from fastgrl.checks import Array
-from fastgrl.kernels import CSR, compiled_module, multiply, pass_over
+from fastgrl.kernels import CSR, RowsElsewhere, compiled_module, multiply, pass_over
 from fastgrl.row_orders import Added, sorted_by_degree
 
 
 def polynomial(
-    matrix: CSR,
-    X: Array,
+    matrix: CSR | RowsElsewhere,
+    X: Any,
     coefficients: Array,
     *,
-    row_scale: Array | None = None,
+    row_scale: Any = None,
     walked: bool = True,
-    extra: Array | None = None,
-    post: Array | None = None,
+    extra: Any = None,
+    post: Any = None,
     shift: Array | None = None,
-) -> Array:
+) -> Any:
     """`diag(post) (Σ c_i T^(i-1) + diag(extra)) B + 1 shift'`, where T = diag(row_scale) matrix is square.
 
     B is T X, or X itself if not `walked`. By Horner's rule with one pass over the matrix for each power; all
@@ -29,6 +31,9 @@ def polynomial(
     >>> polynomial(eye, np.array([[1.0], [2.0]]), np.array([3.0, 2.0]), shift=np.array([-1.0]))
     array([[4.], [9.]])
     """
+    if isinstance(matrix, RowsElsewhere):
+        how = {"row_scale": row_scale, "walked": walked, "extra": extra, "post": post, "shift": shift}
+        return matrix.polynomial(X, coefficients, **how)
     dtypes = [part.dtype for part in (X, matrix, row_scale) if part is not None and part.dtype is not None]
     dtype = np.result_type(*dtypes)
     X = np.ascontiguousarray(X, dtype=dtype)
@@ -52,12 +57,11 @@ def polynomial(
 def _horner_by_rows(matrix: CSR, B: Array, c: Array, scale: Array | None, added: Added) -> Array:
     *lower, highest = c.tolist()
     if not lower:
-        return _finished(highest * B, B, added)
+        return finished(highest * B, B, added)
     Z: Array = highest * B
     work = np.empty_like(B)
     for power, coefficient in reversed(list(enumerate(lower))):
-        last = added.columns(0, B.shape[1]) if power == 0 else {}
-        pass_over(matrix, scale, Z, work, b=B, coefficient=coefficient, **last)
+        step(matrix, scale, Z, B, coefficient, added if power == 0 else None, out=work)
         Z, work = work, Z
     return Z
 
@@ -66,12 +70,35 @@ def _horner_by_scipy(matrix: CSR, B: Array, c: Array, scale: Array | None, added
     *lower, highest = c.tolist()
     Z = highest * B
     for coefficient in reversed(lower):
-        Z = multiply(matrix, Z, row_scale=scale)
-        Z += coefficient * B
-    return _finished(Z, B, added)
+        Z = step(matrix, scale, Z, B, coefficient, None)
+    return finished(Z, B, added)
 
 
-def _finished(Z: Array, B: Array, added: Added) -> Array:
+def step(
+    matrix: CSR,
+    scale: Array | None,
+    Z: Array,
+    B: Array,
+    coefficient: float,
+    added: Added | None,
+    out: Array | None = None,
+) -> Array:
+    """One step of Horner's rule, `T Z + coefficient B`, and after the last what is `added` besides.
+
+    Some rows of T will do, with the same rows of B, of the scale and of what is added.
+    """
+    if compiled_module() is None:
+        Y: Array = multiply(matrix, Z, row_scale=scale)
+        Y += coefficient * B
+        return Y if added is None else finished(Y, B, added)
+    Y = np.empty((matrix.shape[0], Z.shape[1]), Z.dtype) if out is None else out
+    last = {} if added is None else added.columns(0, B.shape[1])
+    pass_over(matrix, scale, Z, Y, b=B, coefficient=coefficient, **last)
+    return Y
+
+
+def finished(Z: Array, B: Array, added: Added) -> Array:
+    """`diag(post) (Z + diag(extra) B) + 1 shift'`, in the memory of Z."""
     if added.extra is not None:
         Z += added.extra[:, None] * B
     if added.post is not None:
