@@ -98,7 +98,17 @@ class RowsElsewhere(ABC):
         """As the function of the same name."""
 
     @abstractmethod
-    def polynomial(self, X: Any, coefficients: Array, **added: Any) -> Any:
+    def polynomial(
+        self,
+        X: Any,
+        coefficients: Array,
+        *,
+        row_scale: Any,
+        walked: bool,
+        extra: Any,
+        post: Any,
+        shift: Any,
+    ) -> Any:
         """As the function of the same name in `polynomials`."""
 
 

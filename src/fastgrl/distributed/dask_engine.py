@@ -1,0 +1,146 @@
+"""Dask as an engine: the address of a scheduler, or workers of this machine's own."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from fastgrl.checks import integer, shown
+from fastgrl.distributed.clusters import Cluster
+from fastgrl.distributed.engines import Engine
+from fastgrl.errors import ArgumentError, FastgrlError, MissingExtraError, UnavailableError
+
+MISSING = "a cluster needs Dask: pip install 'fastgrl[dask]'"
+_LOCAL = re.compile(r"local(?::(\d+))?")
+_CONNECT_SECONDS = 10
+
+
+@contextmanager
+def connected(
+    address: Any, *, blocks: int | None = None, memory_limit: Any = "auto", most_bytes: int | None = None
+) -> Iterator[Cluster]:
+    """The workers of a Dask scheduler: "tcp://host:8786", "local", "local:4", or a `distributed.Client`.
+
+    "local:4" starts four worker processes here and ends them with the body; `memory_limit` is theirs.
+    `blocks` is into how many blocks rows are cut (two for each thread of the workers); results do not depend
+    on it. What goes wrong with the cluster is one `FastgrlError` that says what, and what to do.
+    """
+    distributed = _dask()
+    with _clear_errors(address), _client(distributed, address, memory_limit) as client:
+        yield Cluster(engine_of(client), blocks, most_bytes)
+
+
+def _dask() -> Any:
+    try:
+        return import_module("distributed")
+    except ImportError as error:
+        raise MissingExtraError(MISSING) from error
+
+
+@contextmanager
+def _client(distributed: Any, address: Any, memory_limit: Any) -> Iterator[Any]:
+    if isinstance(address, distributed.Client):
+        yield address
+        return
+    if not isinstance(address, str):
+        raise ArgumentError(f'cluster must be "local", "local:N" or an address, got {shown(address)}')
+    if (local := _LOCAL.fullmatch(address)) is not None:
+        with _own_workers(distributed, local.group(1), memory_limit) as client:
+            yield client
+        return
+    if "://" not in address:
+        raise ArgumentError(
+            f'cluster must be "local", "local:N" or an address such as tcp://host:8786, got {shown(address)}'
+        )
+    with _connection(distributed, address) as client:
+        yield client
+
+
+@contextmanager
+def _own_workers(distributed: Any, count: str | None, memory_limit: Any) -> Iterator[Any]:
+    from fastgrl.parallel import available_cpus
+
+    workers = available_cpus() if count is None else integer("cluster", int(count), least=1)
+    with (
+        distributed.LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            memory_limit=memory_limit,
+            dashboard_address="127.0.0.1:0",
+            silence_logs=50,
+        ) as own,
+        distributed.Client(own) as client,
+    ):
+        yield client
+
+
+@contextmanager
+def _connection(distributed: Any, address: str) -> Iterator[Any]:
+    try:
+        client = distributed.Client(address, timeout=_CONNECT_SECONDS)
+    except (OSError, ValueError) as error:
+        reason = str(error).split("\n", 1)[0]
+        raise UnavailableError(f"no Dask scheduler answers at {address}: {reason}") from error
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def engine_of(client: Any) -> Engine:
+    """Tasks on the workers of a `distributed.Client`."""
+    from distributed import Future
+
+    def each(
+        function: Callable[..., Any], calls: Sequence[Any], futures: Sequence[Sequence[Any]]
+    ) -> list[Any]:
+        # Keys of their own: equal calls are not taken for one, and the dashboard tells kinds of work apart.
+        keys = [f"{getattr(call.function, '__name__', 'call')}-{uuid.uuid4().hex}" for call in calls]
+        beside = itertools.zip_longest(*futures)
+        return list(client.map(function, list(calls), *map(list, beside), key=keys, pure=False))
+
+    def gather(futures: Sequence[Any]) -> list[Any]:
+        return list(client.gather(list(futures)))
+
+    def slots() -> int:
+        return max(1, int(sum(client.nthreads().values())))
+
+    return Engine("Dask", each, gather, Future, slots)
+
+
+@contextmanager
+def _clear_errors(address: Any) -> Iterator[None]:
+    """What Dask says of a cluster in trouble, as one line that says what to do."""
+    from distributed.client import FutureCancelledError
+    from distributed.comm.core import CommClosedError
+    from distributed.scheduler import KilledWorker, NoValidWorkerError
+
+    where = address if isinstance(address, str) else "the cluster"
+    try:
+        yield
+    except KilledWorker as error:
+        raise FastgrlError(
+            f"a worker of {where} died again and again in the task {_name(error.task)}: a block of rows is "
+            "probably larger than its memory. Cut rows into more blocks (--blocks), or give workers more"
+        ) from error
+    except NoValidWorkerError as error:
+        raise FastgrlError(f"{where} has no worker that can run the work: start some") from error
+    except (FutureCancelledError, CommClosedError) as error:
+        raise UnavailableError(
+            f"the scheduler of {where} is gone, and with it what was computed there ({_first(error)}); "
+            "with --checkpoint DIR a run goes on where it stopped"
+        ) from error
+
+
+def _name(task: Any) -> str:
+    return str(task).rsplit("-", 1)[0]
+
+
+def _first(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).split("\n", 1)[0][:200]
