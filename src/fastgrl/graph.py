@@ -263,6 +263,24 @@ class Graph:
             release(self.weights, begin, end)
         return _read_only(sums)
 
+    @property
+    def in_degrees(self) -> Array:
+        """Sum of the weights in each column of the adjacency matrix."""
+        if not self.directed:
+            return self.degrees
+        return np.bincount(self.indices, self.weights, self.num_nodes).astype(np.float64)
+
+    @property
+    def degree_span(self) -> tuple[float, float]:
+        """The smallest degree above 0 (infinity if there is none), and the largest."""
+        d = self.degrees
+        return float(d[d > 0].min(initial=np.inf)), float(d.max(initial=0))
+
+    @property
+    def largest_weight(self) -> float:
+        """The largest weight; 1 for an unweighted graph."""
+        return 1.0 if self.weights is None else float(self.weights.max(initial=0))
+
     @functools.cached_property
     def csr(self) -> CSR:
         """The adjacency matrix as the sparse kernel reads it, sharing every array."""

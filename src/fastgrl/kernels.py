@@ -94,6 +94,10 @@ class RowsElsewhere(ABC):
         """The transpose; the matrix itself when it is symmetric."""
 
     @abstractmethod
+    def scaled(self, kind: np.dtype[Any], *, left: Any = None, right: Any = None) -> RowsElsewhere:
+        """diag(left) A diag(right), with values of that type."""
+
+    @abstractmethod
     def multiply(self, X: Any, *, row_scale: Any = None, shift: Any = None) -> Any:
         """As the function of the same name."""
 

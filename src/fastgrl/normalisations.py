@@ -6,6 +6,7 @@ one step, so that weights of any size stay in range), unweighted ones only a dia
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ import numpy as np
 from fastgrl.checks import Array, checked_dtype
 from fastgrl.errors import ArgumentError
 from fastgrl.graph import Graph
-from fastgrl.kernels import CSR
+from fastgrl.kernels import CSR, RowsElsewhere
 from fastgrl.leaves import Diagonal, Identity, Matrix
+from fastgrl.linalg import seam_of
 from fastgrl.operators import Operator
 from fastgrl.spilling import release, row_ranges, scratch_array
 
@@ -49,7 +51,7 @@ def symmetric(graph: Graph, *, dtype: Any = np.float64) -> Operator:
     >>> fg.symmetric(fg.Graph.from_edges([("a", "b"), ("b", "c")])) @ np.eye(3)[:, :1]
     array([[0.        ], [0.70710678], [0.        ]])
     """
-    left, right = _power(graph.degrees, -0.5), _power(in_degrees(graph), -0.5)
+    left, right = _power(graph.degrees, -0.5), _power(graph.in_degrees, -0.5)
     return _two_sided(graph, left, right, dtype)
 
 
@@ -59,7 +61,7 @@ def renormalised(graph: Graph, *, dtype: Any = np.float64) -> Operator:
     >>> fg.renormalised(fg.Graph.from_codes([0], [1])) @ np.eye(2)
     array([[0.5, 0.5], [0.5, 0.5]])
     """
-    left, right = (1 + graph.degrees) ** -0.5, (1 + in_degrees(graph)) ** -0.5
+    left, right = (1 + graph.degrees) ** -0.5, (1 + graph.in_degrees) ** -0.5
     kind = _float(dtype)
     if graph.weights is None:
         outer, inner = Diagonal(left.astype(kind)), Diagonal(right.astype(kind))
@@ -79,13 +81,6 @@ def degree_scaling(graph: Graph, power: float, *, dtype: Any = np.float64) -> Op
     return Diagonal(_power(graph.degrees, power).astype(_float(dtype)))
 
 
-def in_degrees(graph: Graph) -> Array:
-    """Sum of the weights in each column of the adjacency matrix."""
-    if not graph.directed:
-        return graph.degrees
-    return np.bincount(graph.indices, graph.weights, graph.num_nodes).astype(np.float64)
-
-
 def _float(dtype: Any) -> np.dtype[Any]:
     kind = checked_dtype(dtype)
     if kind is None:
@@ -93,10 +88,18 @@ def _float(dtype: Any) -> np.dtype[Any]:
     return kind
 
 
-def _power(degrees: Array, power: float) -> Array:
-    out = np.zeros_like(degrees)
-    np.power(degrees, power, out=out, where=degrees > 0)
-    return out
+def _power(degrees: Any, power: float) -> Any:
+    """degrees^power, where zero gives zero."""
+    return seam_of(degrees).elementwise(functools.partial(power_or_zero, power=power), degrees)
+
+
+def power_or_zero(values: Array, power: float) -> Array:
+    """values^power, where zero gives zero.
+
+    >>> power_or_zero(np.array([4.0, 0.0]), -0.5)
+    array([0.5, 0. ])
+    """
+    return np.power(values, power, out=np.zeros_like(values), where=values > 0)
 
 
 def _two_sided(graph: Graph, left: Array, right: Array, dtype: Any) -> Operator:
@@ -113,6 +116,9 @@ def _valued(
     graph: Graph, dtype: Any, name: str, *, left: Array | None = None, right: Array | None = None
 ) -> Operator:
     kind, n = _float(dtype), graph.num_nodes
+    rows: CSR | RowsElsewhere = graph.csr
+    if isinstance(rows, RowsElsewhere):
+        return Matrix(rows.scaled(kind, left=left, right=right), name=name)
     values = scaled_weights(graph, kind, left=left, right=right)
     return Matrix(CSR(graph.indptr, graph.indices, values, (n, n), kind), name=name)
 

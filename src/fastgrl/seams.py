@@ -76,6 +76,8 @@ class Seam:
     # What only some libraries have.
     # (array, dtype): in the wider of both types, for libraries that do not mix types by themselves
     widened: Callable[[Any, Any], Any] = lambda array, _dtype: array
+    # (function, values): a function of an array of numbers, one by one
+    elementwise: Callable[[Callable[[Any], Any], Any], Any] = lambda function, values: function(values)
     small: Any = np  # the namespace of k×k arrays
     sums: Any = np.float64  # the type that Grams are summed in
     qr: Callable[[Block], tuple[Block, Host]] | None = None  # for those that cannot look at numbers

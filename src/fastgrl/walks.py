@@ -25,7 +25,7 @@ from fastgrl.graph import Graph
 from fastgrl.kernels import CSR, csr_from_scipy, multiply
 from fastgrl.leaves import Diagonal, Identity, Matrix, Ones
 from fastgrl.linalg import seam_of
-from fastgrl.normalisations import adjacency, in_degrees, transition
+from fastgrl.normalisations import adjacency, power_or_zero, transition
 from fastgrl.operators import Operator, Polynomial, settle
 from fastgrl.parallel import single_threaded_blas, use_threads
 from fastgrl.polynomials import polynomial
@@ -188,7 +188,7 @@ def degree_power(graph: Graph, *, power: float, dtype: Any = "float32") -> Opera
     """
     kind, a = _float(dtype), finite_number("power", power)
     with np.errstate(over="ignore", invalid="ignore"):
-        left, right = (_power(d, -a) for d in (graph.degrees, in_degrees(graph)))
+        left, right = (power_or_zero(d, -a) for d in (graph.degrees, graph.in_degrees))
         if graph.weights is None:
             rows, columns = left.astype(kind), right.astype(kind)
             product: Operator = Matrix(graph.csr, row_scale=rows, name="(D^-a A)") @ Diagonal(columns)
@@ -214,16 +214,14 @@ def _weighted_hops(T: Operator, coefficients: Sequence[float]) -> Operator:
 def _degrees(graph: Graph, window: int, negative: float, dtype: Any, *, times_degree: bool = False) -> Array:
     """The degrees, if M as a whole fits into the working type."""
     kind, lam = _float(dtype), finite_number("negative", negative, least=0.0)
-    d, total = graph.degrees, float(window_weights(window).sum())
-    largest = float(d.max(initial=0))
+    total, (smallest, largest) = float(window_weights(window).sum()), graph.degree_span
     reach = (total + lam) * largest if times_degree else total + lam * largest
     _refuse_size(graph, reach + lam * graph.num_nodes, kind, f"λ = {lam:g}")
-    smallest = float(d[d > 0].min(initial=np.inf))
     least = float(np.finfo(np.float64).tiny)
     if smallest < least or (times_degree and 0 < largest < np.finfo(kind).tiny):
         what = f"a node's weights add up to {min(smallest, largest):.3g}, too little for {kind}"
         raise ArgumentError(f"{what} (the largest weight is {_largest(graph)}); multiply them by a constant")
-    return d
+    return graph.degrees
 
 
 def _refuse_size(graph: Graph, reach: float, kind: np.dtype[Any], setting: str) -> None:
@@ -235,12 +233,7 @@ def _refuse_size(graph: Graph, reach: float, kind: np.dtype[Any], setting: str) 
 
 
 def _largest(graph: Graph) -> str:
-    return "1" if graph.weights is None else f"{graph.weights.max(initial=0):.3g}"
-
-
-def _power(values: Array, power: float) -> Array:
-    """values^power, where zero gives zero."""
-    return np.power(values, power, out=np.zeros_like(values), where=values > 0)
+    return f"{graph.largest_weight:.3g}"
 
 
 def _float(dtype: Any) -> np.dtype[Any]:
@@ -421,8 +414,8 @@ class _Fold:
         with np.errstate(over="ignore", invalid="ignore"):
             row, column = self._rows_and_columns(out, into)
             inside = Vt @ row
-            left = inside.T * _power(s, self.share - 1)
-            right = (U.T @ column).T * _power(s, -self.share)
+            left = inside.T * power_or_zero(s, self.share - 1)
+            right = (U.T @ column).T * power_or_zero(s, -self.share)
         _refuse_infinite(left, right, out, into)
         left[alone := np.diff(out.indptr) + np.diff(into.indptr) == 0] = 0
         right[alone] = 0
@@ -433,14 +426,14 @@ class _Fold:
     def _rows_and_columns(self, out: sp.csr_array, into: sp.csr_array) -> tuple[Array, Array]:
         """m_u and m^u of each new node."""
         d_new = out.sum(axis=1)
-        walks = self.H.T @ self._block(out, _power(d_new, -1))
+        walks = self.H.T @ self._block(out, power_or_zero(d_new, -1))
         # Both ends of reversibility, d_u (T^i)_ux = d_x (T^i)_xu: no second pass for the columns.
         weighted = walks * d_new
         row = self._without_rest(weighted if self.times_degree else walks, out)
         if not self.directed:
-            back = weighted if self.times_degree else weighted * _power(self.degrees, -1)
+            back = weighted if self.times_degree else weighted * power_or_zero(self.degrees, -1)
             return row, self._without_rest(back, into)
-        back = self.H @ self._block(into, _power(self.degrees, -1))
+        back = self.H @ self._block(into, power_or_zero(self.degrees, -1))
         return row, self._without_rest(self.degrees * back if self.times_degree else back, into)
 
     def _without_rest(self, walks: Array, a: sp.csr_array) -> Array:

@@ -54,6 +54,15 @@ class DistributedRows(RowsElsewhere):
             )
         return self._known["transposed"]
 
+    def scaled(self, kind: np.dtype[Any], *, left: Any = None, right: Any = None) -> DistributedRows:
+        whole = None if right is None else list(right.futures)
+        parts: list[Any] = [
+            Pending(tasks.scaled_values, (rows, kind, _part(left, i), whole))
+            for i, rows in enumerate(self.futures)
+        ]
+        even = self.symmetric and left is None and right is None
+        return DistributedRows(self.cluster, self.plan, parts, self.shape, kind, even)
+
     def multiply(self, X: Tall, *, row_scale: Any = None, shift: Any = None) -> Tall:
         return self._product(X, None, self._kind(X, row_scale), row_scale, shift)
 

@@ -87,6 +87,7 @@ def seam_on(cluster: Cluster) -> Seam:
         put=lambda a, dtype: np.asarray(a).astype(dtype, copy=False),
         put_sparse=_no_place,
         host=use(_host, cluster),
+        elementwise=lambda function, Y: Y.map(function, columns=Y.columns, dtype=Y.dtype),
     )
 
 

@@ -94,6 +94,15 @@ def stacked(parts: list[Array], factor: float | None = None) -> Array:
     return whole if factor is None else factor * whole
 
 
+def scaled_values(rows: CSR, kind: Any, left: Array | None, right: list[Array] | None) -> CSR:
+    """diag(left) A diag(right) for the rows of A that are here."""
+    values = np.ones(rows.num_stored) if rows.values is None else rows.values
+    if left is not None:
+        values = values * np.repeat(left, np.diff(rows.indptr))
+    values = values if right is None else values * np.concatenate(right)[rows.indices]
+    return CSR(rows.indptr, rows.indices, values.astype(kind), rows.shape, np.dtype(kind))
+
+
 def product_rows(
     rows: CSR, parts: list[Array], factor: float | None, scale: Array | None, shift: Array | None
 ) -> Array:

@@ -1,0 +1,278 @@
+"""A folder of Parquet edge lists as a graph whose rows lie on workers; the caller sees counts only.
+
+Every file is read by a worker, which numbers the ids within it. Ids are cut into groups by value: each group
+merges what all files have of it, so that nodes come in the order of their ids, whatever the number of
+groups or files. With global numbers, edges are cut by blocks of rows, and change places once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from fastgrl.assembly import assemble
+from fastgrl.checks import Array, shown
+from fastgrl.distributed.clusters import Cluster
+from fastgrl.distributed.engines import Pending
+from fastgrl.distributed.graphs import DistributedGraph, RowFacts, row_facts
+from fastgrl.distributed.rows import DistributedRows
+from fastgrl.distributed.transposing import exchanged
+from fastgrl.errors import ArgumentError, InputError, MissingExtraError
+from fastgrl.io.layout import Options
+from fastgrl.io.parquet import _column, _ids, _numbered, _weights, opened_table
+from fastgrl.kernels import CSR
+
+_SAMPLED = 1000  # ids of each file by which groups are cut
+_ENDINGS = (".parquet", ".pq")
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeFile:
+    """The edges of a file, by numbers of its own distinct ids, which are sorted."""
+
+    ids: Array
+    sources: Array
+    targets: Array
+    weights: Array | None
+
+
+@dataclass(frozen=True, eq=False)
+class FileFacts:
+    """What the caller learns of a file: some of its ids, their kind, and whether there are weights."""
+
+    sample: Array
+    kind: str
+    weighted: bool
+    notices: tuple[str, ...]
+
+
+def parquet_files(folder: str) -> list[str]:
+    """The Parquet files of a folder (a path, or an address that fsspec knows), in the order of names."""
+    fs, root = _file_system(folder)
+    if not fs.isdir(root):
+        raise InputError(f"{shown(folder, 200)} is no folder of Parquet files")
+    found = sorted(path for path in fs.find(root) if path.endswith(_ENDINGS) and not _hidden(path, root))
+    if not found:
+        raise InputError(f"{shown(folder, 200)} has no files that end in .parquet")
+    return [fs.unstrip_protocol(path) for path in found]
+
+
+def _hidden(path: str, root: str) -> bool:
+    parts = PurePosixPath(path[len(root) :]).parts
+    return any(part.startswith((".", "_")) for part in parts)
+
+
+def _file_system(path: str) -> tuple[Any, str]:
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError:
+        raise MissingExtraError("folders of Parquet files need fsspec: pip install 'fastgrl[dask]'") from None
+    try:
+        fs, root = url_to_fs(path)
+    except (ValueError, ImportError) as error:
+        raise ArgumentError(f"{shown(path, 200)} cannot be opened: {error}") from None
+    return fs, root
+
+
+def load_graph(
+    cluster: Cluster, folder: str, *, options: Options | None = None, directed: bool = False
+) -> DistributedGraph:
+    """The graph in a folder of Parquet edge lists, its nodes in the order of their ids.
+
+    Columns are found out as `read_graph` does. Repeated edges are merged and their weights added. Every
+    block is a recipe that begins with the files: what a worker loses is read again.
+    """
+    paths = parquet_files(folder)
+    files = cluster.submit([Pending(read_file, (path, options or Options())) for path in paths])
+    facts = cluster.gather([Pending(facts_of, (file,)) for file in files])
+    _check_alike(paths, facts)
+    pieces = _ids_by_group(cluster, files, facts)
+    groups = cluster.submit([Pending(merged_ids, (some,)) for some in pieces])
+    counts = cluster.gather([Pending(len, (group,)) for group in groups])
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    edges = _numbered_edges(cluster, files, pieces, groups, offsets)
+    plan = cluster.plan(int(offsets[-1]))
+    cut = cluster.submit([Pending(cut_edges, (one, plan.cuts, not directed)) for one in edges])
+    pieces = exchanged(cluster, cut, len(plan.bounds))
+    n, kind = plan.rows, np.dtype(np.float64) if facts[0].weighted else None
+    parts: list[Any] = [
+        Pending(rows_of, (some, begin, end, n))
+        for some, (begin, end) in zip(pieces, plan.bounds, strict=True)
+    ]
+    rows = DistributedRows(cluster, plan, parts, (n, n), kind, symmetric=not directed)
+    counted = cluster.gather(
+        [Pending(row_facts, (rows.futures[i], a)) for i, (a, _) in enumerate(plan.bounds)]
+    )
+    ids = _ids_by_block(cluster, groups, offsets, plan.bounds)
+    notices = tuple(dict.fromkeys(itertools.chain.from_iterable(one.notices for one in facts)))
+    return DistributedGraph(rows, ids, directed, facts[0].weighted, RowFacts.of_all(counted), notices)
+
+
+def read_file(path: str, options: Options) -> EdgeFile:
+    """The edges of one file."""
+    fs, local = _file_system(path)
+    name = path.removeprefix("file://")
+    try:
+        with fs.open(local, "rb") as file:
+            table = opened_table(name, file, options)
+            ends = [_ids(name, column, _column(name, table.file, column)) for column in _ends(table)]
+            weight = None if table.weight < 0 else table.names[table.weight]
+            weights = None if weight is None else _weights(name, weight, _column(name, table.file, weight))
+    except OSError as error:
+        raise InputError(f"{name} cannot be read: {error}") from None
+    ids, numbers = _sorted_numbers(name, *ends)
+    return EdgeFile(ids, numbers[0], numbers[1], weights)
+
+
+def _ends(table: Any) -> tuple[str, str]:
+    return table.names[table.source], table.names[table.target]
+
+
+def _sorted_numbers(name: str, sources: Any, targets: Any) -> tuple[Array, Array]:
+    """The distinct ids of both columns, sorted, and where each edge's ends stand among them."""
+    numbers = [isinstance(side, np.ndarray) for side in (sources, targets)]
+    if all(numbers):
+        both = np.stack([_signed(sources), _signed(targets)])
+        ids, places = np.unique(both, return_inverse=True)
+        return ids, places.reshape(both.shape)
+    if any(numbers):
+        raise InputError(f"{name}: one of the two columns of ids is text and the other is not")
+    texts, codes = _numbered(sources, targets)
+    order = sorted(range(len(texts)), key=texts.__getitem__)
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    ids = np.empty(len(order), object)
+    ids[:] = [texts[i] for i in order]
+    return ids, place[np.asarray(codes).T]
+
+
+def _signed(ids: Array) -> Array:
+    """Integers as int64 wherever they fit."""
+    if ids.dtype.kind == "u" and ids.max(initial=0) >= 2**63:
+        return ids
+    return ids.astype(np.int64) if ids.dtype.kind in "ui" else ids
+
+
+def facts_of(file: EdgeFile) -> FileFacts:
+    """What the caller is told of a file."""
+    step = max(1, len(file.ids) // _SAMPLED)
+    kind = "text" if file.ids.dtype == object else "numbers"
+    return FileFacts(file.ids[step // 2 :: step], kind, file.weights is not None, ())
+
+
+def _check_alike(paths: Sequence[str], facts: Sequence[FileFacts]) -> None:
+    first = facts[0]
+    for path, one in zip(paths, facts, strict=True):
+        names = [shown(PurePosixPath(each).name, 100) for each in (paths[0], path)]
+        if one.kind != first.kind:
+            raise InputError(
+                f"ids are {first.kind} in {names[0]} and {one.kind} in {names[1]}; make them alike"
+            )
+        if one.weighted != first.weighted:
+            with_, without = names if first.weighted else names[::-1]
+            raise InputError(f"{with_} has weights and {without} has none; pass unweighted, or add them")
+
+
+def _ids_by_group(cluster: Cluster, files: list[Any], facts: list[FileFacts]) -> list[list[Any]]:
+    """The ids of every file cut into groups by value: futures, for each group one of each file."""
+    sample = np.sort(np.concatenate([one.sample for one in facts]))
+    count = max(1, min(len(cluster.plan(1 << 62).bounds), len(sample)))
+    splits = sample[[len(sample) * i // count for i in range(1, count)]]
+    return exchanged(cluster, cluster.submit([Pending(cut_ids, (file, splits)) for file in files]), count)
+
+
+def cut_ids(file: EdgeFile, splits: Array) -> list[Array]:
+    """The ids of a file by groups."""
+    return np.split(file.ids, np.searchsorted(file.ids, splits))
+
+
+def merged_ids(pieces: list[Array]) -> Array:
+    """All ids of a group, each once and sorted."""
+    return np.unique(np.concatenate(pieces))
+
+
+def _numbered_edges(
+    cluster: Cluster, files: list[Any], pieces: list[list[Any]], groups: list[Any], offsets: Array
+) -> list[Any]:
+    """The edges of every file by global numbers; ids travel to their group, not the group to them."""
+    starts = [int(offset) for offset in offsets[:-1]]
+    numbers = cluster.submit(
+        [
+            Pending(numbers_in, (piece, group, start))
+            for some, group, start in zip(pieces, groups, starts, strict=True)
+            for piece in some
+        ]
+    )
+    by_file = [numbers[place :: len(files)] for place in range(len(files))]
+    return cluster.submit([Pending(renumbered, pair) for pair in zip(files, by_file, strict=True)])
+
+
+def numbers_in(ids: Array, group: Array, offset: int) -> Array:
+    """Global numbers of ids that are in a group."""
+    return np.searchsorted(group, ids) + offset
+
+
+def renumbered(file: EdgeFile, numbers: list[Array]) -> tuple[Array, Array, Array | None]:
+    """The edges of a file by global numbers."""
+    number = np.concatenate(numbers)
+    assert len(number) == len(file.ids)
+    return number[file.sources], number[file.targets], file.weights
+
+
+def cut_edges(
+    edges: tuple[Array, Array, Array | None], cuts: tuple[int, ...], mirrored: bool
+) -> list[tuple[Array, Array, Array | None]]:
+    """The entries that edges make, by blocks of rows; undirected ones make two unless they are loops."""
+    u, v, w = edges
+    if mirrored:
+        other = u != v
+        u, v = np.concatenate([u, v[other]]), np.concatenate([v, u[other]])
+        w = None if w is None else np.concatenate([w, w[other]])
+    order = np.argsort(np.searchsorted(cuts[1:-1], u, side="right"), kind="stable")
+    counts = np.searchsorted(np.sort(u, kind="stable"), cuts[1:-1])
+    return [(u[some], v[some], None if w is None else w[some]) for some in np.split(order, counts)]
+
+
+def rows_of(pieces: list[tuple[Array, Array, Array | None]], begin: int, end: int, n: int) -> CSR:
+    """A block of rows from its entries, repeats merged."""
+    u, v = (np.concatenate([piece[i] for piece in pieces]) for i in range(2))
+    w = (
+        None
+        if pieces[0][2] is None
+        else np.concatenate([piece[2] for piece in pieces if piece[2] is not None])
+    )
+    narrow = np.int32 if n < 2**31 else np.int64
+    rows = assemble(
+        (u - begin).astype(narrow), v.astype(narrow), w, num_nodes=max(n, end - begin), mirrored=False
+    )
+    indptr = rows.indptr[: end - begin + 1]
+    kind = None if rows.weights is None else rows.weights.dtype
+    return CSR(indptr, rows.indices, rows.weights, (end - begin, n), kind)
+
+
+def _ids_by_block(
+    cluster: Cluster, groups: list[Any], offsets: Array, bounds: Iterable[tuple[int, int]]
+) -> list[Any]:
+    """The ids of every block of rows."""
+    spans = list(itertools.pairwise(offsets.tolist()))
+    calls = []
+    for begin, end in bounds:
+        here = [
+            [groups[g], max(begin, first) - first, min(end, last) - first]
+            for g, (first, last) in enumerate(spans)
+            if first < end and last > begin
+        ]
+        calls.append(Pending(joined_ids, (here,)))
+    return cluster.submit(calls)
+
+
+def joined_ids(parts: list[Any]) -> Array:
+    """Ids of several groups, one after another."""
+    return (
+        np.concatenate([group[first:last] for group, first, last in parts]) if parts else np.empty(0, object)
+    )
