@@ -129,13 +129,22 @@ def log_matrix(diffusion: Diffusion) -> CSR:
     Exact rows would be symmetric, d_u π_u(v) = d_v π_v(u) in an undirected graph; the larger of the two mends
     what was cut off in one of them. The diagonal is left out.
     """
-    n = len(diffusion.middle)
-    root_out, root_in = diffusion.out_degrees**0.5, diffusion.in_degrees**0.5
-    half = diffusion.middle**0.5
-    a = _Scaled(diffusion.left, n * root_out, half / root_in)
-    b = _Scaled(transpose(diffusion.right), half / root_out, n * root_in)
-    merged = _merged_logs(a, b)
+    merged = merged_logs(
+        diffusion.left, transpose(diffusion.right), diffusion.out_degrees, diffusion.in_degrees
+    )
     return merged.known_symmetric() if diffusion.symmetric else merged
+
+
+def merged_logs(left: CSR, right: CSR, out_degrees: Array, in_degrees: Array) -> CSR:
+    """log(1 + n G), from the rows of one direction and the transpose of those of the other.
+
+    Rows that are empty in both are empty in the result, so that some rows can be merged by themselves.
+    """
+    n, half = len(out_degrees), ((out_degrees + in_degrees) / 2) ** 0.5
+    root_out, root_in = out_degrees**0.5, in_degrees**0.5
+    a = _Scaled(left, n * root_out, half / root_in)
+    b = _Scaled(right, half / root_out, n * root_in)
+    return _merged_logs(a, b)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -120,6 +120,7 @@ def fsvd(
     with use_threads(n_threads), single_threaded_blas(), run.seam.detached():
         if check:
             check_transpose(operator, seed=seed)
+        run.seam.began({"matrix": repr(operator), "method": method, "seed": seed} | asdict(plan))
         svd = _triplets(run, find(run, plan, _starting_block(run, plan, start)), plan.rank)
     svd = cast(SVD, run.seam.attached(operator, svd))
     return svd if operator is given else _brought_home(run.seam, svd)
@@ -272,7 +273,10 @@ class _Run:
         return self.seam.basis(rows, min(rows, capacity), self.dtype)
 
     def _product(self, M: Operator, X: Block, consume: bool) -> Block:
-        Y = self.seam.sync(_in_panels(self.seam, M, X, self.dtype, consume))
+        def product() -> Block:
+            return _in_panels(self.seam, M, X, self.dtype, consume)
+
+        Y = self.seam.sync(self.seam.remembered(self.done, product))
         self.done += 1
         if self.progress is not None:
             self.progress(self.done, self.total)

@@ -76,6 +76,10 @@ class Seam:
     # What only some libraries have.
     # (array, dtype): in the wider of both types, for libraries that do not mix types by themselves
     widened: Callable[[Any, Any], Any] = lambda array, _dtype: array
+    # (facts): a factorisation begins, of which products may be remembered
+    began: Callable[[dict[str, Any]], None] = lambda _facts: None
+    # (number, product): the block that `product()` gives, or what is remembered of it
+    remembered: Callable[[int, Callable[[], Block]], Block] = lambda _number, product: product()
     # (function, values): a function of an array of numbers, one by one
     elementwise: Callable[[Callable[[Any], Any], Any], Any] = lambda function, values: function(values)
     small: Any = np  # the namespace of k×k arrays

@@ -184,12 +184,30 @@ def _crosswise(features: list[Array], truths: list[Array]) -> dict[str, float]:
 def fixed_choice(graph: Graph, space: Space, *, damping: float) -> Choice:
     """Weights that need no hold-out, standardised on the graph's own edges and the pairs of their ends."""
     edges = graph.edge_codes().astype(np.int64)
-    edges = edges[:: -(-len(edges) // 2_000) or 1]
-    shifted = np.column_stack([edges[:, 0], np.roll(edges[:, 1], 1)])
-    pairs = np.concatenate([edges, shifted])
+    pairs = with_shifted_ends(edges[:: sampling_step(len(edges))])
     known = space.features(pairs, FEATURE_SETS["F1"])
-    dots = np.column_stack([space.smooth_cosines(pairs), known[:, 1]])
-    return Choice(damping, fixed_scorer(known), fixed_scorer(dots, share=FIXED_SHARE))
+    return Choice(damping, fixed_scorer(known), fixed_dot_scorer(space, pairs))
+
+
+def sampling_step(edges: int) -> int:
+    """Every how many-th edge fixed weights are standardised on: about two thousand of them.
+
+    >>> sampling_step(2000), sampling_step(2001)
+    (1, 2)
+    """
+    return -(-edges // 2_000) or 1
+
+
+def with_shifted_ends(edges: Array) -> Array:
+    """Edges, and pairs of the first end of one with the second end of another."""
+    return np.concatenate([edges, np.column_stack([edges[:, 0], np.roll(edges[:, 1], 1)])])
+
+
+def fixed_dot_scorer(space: Space, pairs: Array) -> Scorer:
+    """The fixed scorer that a plain dot product follows: a cosine, and the degrees of both ends."""
+    p, q = space.log_degrees
+    sums = p[pairs[:, 0]] + q[pairs[:, 1]]
+    return fixed_scorer(np.column_stack([space.smooth_cosines(pairs), sums]), share=FIXED_SHARE)
 
 
 def node_weights(scorer: Scorer) -> Array:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fastgrl.checks import Array, integer
 from fastgrl.distributed import tasks
+from fastgrl.distributed.checkpoints import Checkpoint
 from fastgrl.distributed.engines import Engine, Pending, handed_over
 from fastgrl.distributed.plans import RowPlan
+from fastgrl.errors import FastgrlError
 from fastgrl.linalg import sum_of_subtrees
 from fastgrl.seams import Host, Seam
 
@@ -27,17 +31,35 @@ _BLOCKS_PER_SLOT = 2
 class Cluster:
     """Workers, and into how many blocks rows are cut for them; `blocks` None is two for each worker's thread.
 
-    Bits depend on neither. `most_bytes` is what a caller may be sent back as one array.
+    Bits depend on neither. `most_bytes` is what a caller may be sent back as one array, `storage` a folder
+    from which workers read what a caller sends them, `checkpoint` where results of a long run are kept.
     """
 
     engine: Engine
     blocks: int | None = None
     most_bytes: int | None = None
+    storage: Path | None = None
+    checkpoint: Checkpoint | None = None
+    _folders: Any = field(default_factory=itertools.count)
+
+    @functools.cached_property
+    def _blocks(self) -> int:
+        """Fixed when first asked for: workers come and go, and blocks of one run must fit together."""
+        usual = _BLOCKS_PER_SLOT * max(1, self.engine.slots())
+        blocks = integer("blocks", usual if self.blocks is None else self.blocks, least=1)
+        return blocks if self.checkpoint is None else self.checkpoint.plan_of(blocks)
 
     def plan(self, rows: int) -> RowPlan:
         """How so many rows are cut."""
-        blocks = self.blocks or _BLOCKS_PER_SLOT * max(1, self.engine.slots())
-        return RowPlan.even(rows, integer("blocks", blocks, least=1))
+        return RowPlan.even(rows, self._blocks)
+
+    def new_folder(self) -> Path:
+        """A folder of its own on the storage that workers read."""
+        if self.storage is None:
+            raise FastgrlError("this cluster has no folder that its workers share with the caller")
+        folder = self.storage / f"shared-{next(self._folders):06}"
+        folder.mkdir(parents=True)
+        return folder
 
     @functools.cached_property
     def seam(self) -> Seam:

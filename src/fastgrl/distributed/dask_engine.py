@@ -8,9 +8,12 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from fastgrl.checks import integer, shown
+from fastgrl.distributed.checkpoints import Checkpoint
 from fastgrl.distributed.clusters import Cluster
 from fastgrl.distributed.engines import Engine
 from fastgrl.errors import ArgumentError, FastgrlError, MissingExtraError, UnavailableError
@@ -22,17 +25,29 @@ _CONNECT_SECONDS = 10
 
 @contextmanager
 def connected(
-    address: Any, *, blocks: int | None = None, memory_limit: Any = "auto", most_bytes: int | None = None
+    address: Any,
+    *,
+    blocks: int | None = None,
+    memory_limit: Any = "auto",
+    most_bytes: int | None = None,
+    checkpoint: Any = None,
 ) -> Iterator[Cluster]:
     """The workers of a Dask scheduler: "tcp://host:8786", "local", "local:4", or a `distributed.Client`.
 
     "local:4" starts four worker processes here and ends them with the body; `memory_limit` is theirs.
     `blocks` is into how many blocks rows are cut (two for each thread of the workers); results do not depend
-    on it. What goes wrong with the cluster is one `FastgrlError` that says what, and what to do.
+    on it. `checkpoint` is a folder that all machines share, in which the results of a long run are kept: the
+    same call goes on where an earlier one ended. What goes wrong with the cluster is one `FastgrlError` that
+    says what, and what to do.
     """
     distributed = _dask()
-    with _clear_errors(address), _client(distributed, address, memory_limit) as client:
-        yield Cluster(engine_of(client), blocks, most_bytes)
+    kept = None if checkpoint is None else Checkpoint.at(checkpoint)
+    with (
+        TemporaryDirectory(prefix="fastgrl-", dir=None if kept is None else kept.folder) as storage,
+        _clear_errors(address),
+        _client(distributed, address, memory_limit) as client,
+    ):
+        yield Cluster(engine_of(client), blocks, most_bytes, Path(storage), kept)
 
 
 def _dask() -> Any:

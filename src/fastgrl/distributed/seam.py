@@ -87,6 +87,8 @@ def seam_on(cluster: Cluster) -> Seam:
         put=lambda a, dtype: np.asarray(a).astype(dtype, copy=False),
         put_sparse=_no_place,
         host=use(_host, cluster),
+        began=use(_began, cluster),
+        remembered=use(_remembered, cluster),
         elementwise=lambda function, Y: Y.map(function, columns=Y.columns, dtype=Y.dtype),
     )
 
@@ -282,6 +284,17 @@ def _like(returned: Any, block: Tall) -> Tall:
             f"{type(returned).__name__}"
         )
     return returned.astype(block.dtype)
+
+
+def _began(cluster: Cluster, facts: dict[str, Any]) -> None:
+    if cluster.checkpoint is not None:
+        cluster.checkpoint.begin(facts)
+
+
+def _remembered(cluster: Cluster, number: int, product: Callable[[], Tall]) -> Tall:
+    if cluster.checkpoint is None:
+        return product()
+    return cluster.checkpoint.block(f"product-{number:04}", product, cluster)
 
 
 def _no_place(*_: Any) -> Any:

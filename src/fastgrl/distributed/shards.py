@@ -22,9 +22,9 @@ from fastgrl.errors import UnavailableError
 from fastgrl.kernels import CSR
 
 
-def share_rows(cluster: Cluster, rows: CSR, folder: Path, *, symmetric: bool = False) -> DistributedRows:
-    """Write the blocks of a sparse matrix to a folder, for workers to load."""
-    folder.mkdir(parents=True, exist_ok=True)
+def share_rows(cluster: Cluster, rows: CSR, *, symmetric: bool = False) -> DistributedRows:
+    """Write the blocks of a sparse matrix to storage, for workers to load."""
+    folder = cluster.new_folder()
     plan = cluster.plan(rows.shape[0])
     parts: list[Any] = []
     for number, (begin, end) in enumerate(plan.bounds):
@@ -34,10 +34,9 @@ def share_rows(cluster: Cluster, rows: CSR, folder: Path, *, symmetric: bool = F
     return DistributedRows(cluster, plan, parts, rows.shape, rows.dtype, symmetric)
 
 
-def share_block(cluster: Cluster, block: Array, folder: Path) -> Tall:
-    """Write a dense block, or a vector, to a folder, for workers to load."""
-    folder.mkdir(parents=True, exist_ok=True)
-    plan, path = cluster.plan(len(block)), folder / "block.npy"
+def share_block(cluster: Cluster, block: Array) -> Tall:
+    """Write a dense block, or a vector, to storage, for workers to load."""
+    plan, path = cluster.plan(len(block)), cluster.new_folder() / "block.npy"
     _whole(path, lambda file: np.save(file, np.ascontiguousarray(block)))
     parts: list[Any] = [Pending(read_block, (str(path), begin, end)) for begin, end in plan.bounds]
     return Tall(cluster, plan, parts, block.shape[1] if block.ndim == 2 else None, block.dtype)
@@ -50,6 +49,12 @@ def write_rows(path: Path, rows: CSR) -> None:
     kind = "" if rows.dtype is None else rows.dtype.str
     arrays["kind"] = np.array(kind)
     _whole(path, lambda file: np.savez(file, **arrays))
+
+
+def write_rows_to(path: str, rows: CSR) -> str:
+    """The same as a task; where it is."""
+    write_rows(Path(path), rows)
+    return path
 
 
 def read_rows(path: str) -> CSR:

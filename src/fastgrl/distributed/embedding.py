@@ -1,0 +1,118 @@
+"""From a folder of edge lists to a folder of vectors, on workers all the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastgrl.checks import integer, shown
+from fastgrl.costs import DIFFUSION_ROUNDS
+from fastgrl.diffusion_links import LEAST_WITH_DEGREES, QUICK_KEEP, QUICK_ROUNDS
+from fastgrl.distributed.clusters import Cluster
+from fastgrl.distributed.diffusions import build_space, embedded
+from fastgrl.distributed.graphs import DistributedGraph
+from fastgrl.distributed.loading import load_graph
+from fastgrl.distributed.talls import Tall
+from fastgrl.distributed.writing import check_folder, vectors_written
+from fastgrl.errors import ArgumentError
+from fastgrl.estimate import DEFAULT_RANKS
+from fastgrl.io.layout import Options
+from fastgrl.progress import Progress
+from fastgrl.push import KEEP
+from fastgrl.stopwatch import Stopwatch
+from fastgrl.walks import walk_svd
+
+DESIGNS = ("log-diffusion", "degree-walk", "walk")
+FIXED_TERMS = (
+    "on a cluster nothing is held out: the two columns for degrees have fixed weights, as with --quick"
+)
+
+
+def embed_folder(
+    cluster: Cluster,
+    source: str,
+    out: str,
+    *,
+    design: str = "log-diffusion",
+    rank: int | None = None,
+    window: int | None = None,
+    negative: float | None = None,
+    damping: float = 0.85,
+    quick: bool = False,
+    seed: int = 0,
+    side: str = "left",
+    directed: bool = False,
+    options: Options | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Embed the graph in a folder of Parquet edge lists into a folder of Parquet files, one for every block.
+
+    Nodes come in the order of their ids. For the walk designs the vectors are, bit for bit, those of one
+    process; for log-diffusion they are those of `embed(quick=True)` with as many kept entries and rounds.
+    """
+    check_folder(out, force=force)
+    if design not in DESIGNS:
+        raise ArgumentError(f"on a cluster the design is one of {', '.join(DESIGNS)}, got {shown(design)}")
+    watch = Stopwatch()
+    graph = load_graph(cluster, source, options=options, directed=directed)
+    columns = integer("rank", DEFAULT_RANKS[design] if rank is None else rank, least=1, most=graph.num_nodes)
+    watch.stop("read")
+    how: dict[str, Any] = {"columns": columns, "side": side, "seed": seed, "progress": progress}
+    if design == "log-diffusion":
+        vectors, values = _diffusion_vectors(graph, damping=damping, quick=quick, **how)
+    else:
+        vectors, values = _walk_vectors(graph, design, window=window, negative=negative, **how)
+    watch.stop("fit")
+    files = vectors_written(cluster, out, graph.ids, vectors.futures)
+    watch.stop("write")
+    notices = [*graph.notices, *([FIXED_TERMS] if design == "log-diffusion" and not quick else [])]
+    return {
+        "nodes": graph.num_nodes,
+        "edges": graph.num_edges,
+        "design": design,
+        "rank": columns,
+        "seed": seed,
+        "side": side,
+        "blocks": len(graph.csr.parts),
+        "out": out,
+        "files": files,
+        "singular_values": [float(value) for value in values[:8]],
+        "seconds": watch.seconds,
+        "notices": notices,
+    }
+
+
+def _walk_vectors(
+    graph: DistributedGraph,
+    design: Any,
+    *,
+    columns: int,
+    side: str,
+    seed: int,
+    window: int | None,
+    negative: float | None,
+    progress: Progress | None,
+) -> tuple[Tall, Any]:
+    from fastgrl.walk_links import WINDOW
+
+    how = {"window": WINDOW if window is None else window, "negative": negative}
+    _, svd = walk_svd(graph, design, rank=columns, seed=seed, progress=progress, **how)  # type: ignore[arg-type]
+    roots = svd.s**0.5
+    return (svd.U if side == "left" else svd.Vt.T) * roots, svd.s
+
+
+def _diffusion_vectors(
+    graph: DistributedGraph,
+    *,
+    columns: int,
+    side: str,
+    seed: int,
+    damping: float,
+    quick: bool,
+    progress: Progress | None,
+) -> tuple[Tall, Any]:
+    rank = columns - 2 if columns >= LEAST_WITH_DEGREES else columns
+    keep, rounds = (QUICK_KEEP, QUICK_ROUNDS) if quick else (KEEP, DIFFUSION_ROUNDS)
+    how: dict[str, Any] = {"keep": keep, "rounds": rounds, "damping": damping}
+    space = build_space(graph, rank=rank, seed=seed, progress=progress, **how)
+    return embedded(space, n_components=columns, side=side), space.singular_values
