@@ -80,7 +80,7 @@ def _seam_on(device: torch.device) -> Seam:
             is_own=lambda value: isinstance(value, torch.Tensor),
             is_dense=lambda value: isinstance(value, torch.Tensor) and value.layout == torch.strided,
             is_finite=lambda tensor: bool(torch.isfinite(_numbers(tensor)).all()),
-            constant=lambda block: block,
+            constant=lambda block: block.detach(),
             detached=_detached,
             attached=_attached,
         )
