@@ -129,6 +129,84 @@ def test_torch_needs_no_square_of_the_nodes_for_a_gradient(torch):
     assert np.allclose(stored.grad.numpy(), np.einsum("ij,ji->i", U[rows], Vt[:, a.indices]), atol=1e-8)
 
 
+def solution(a, y, rank):
+    return fg.pinv_apply(fg.fsvd(a, rank, **MANY), y)
+
+
+def orthogonal(n):
+    return np.linalg.qr(dense(n, n, np.float64))[0]
+
+
+MATRICES = {"tall": dense(7, 5, np.float64), "wide": dense(5, 7, np.float64), "equal values": orthogonal(6)}
+every_matrix = pytest.mark.parametrize("name", MATRICES)
+
+
+@every_matrix
+def test_torch_differentiates_the_pseudo_inverse(torch, name):
+    a, y = (
+        torch.tensor(x, requires_grad=True)
+        for x in (MATRICES[name], dense(len(MATRICES[name]), 2, np.float64))
+    )
+    weights = torch.tensor(dense(a.shape[1], 2, np.float64))
+    ours = torch.autograd.grad((solution(a, y, min(a.shape)) * weights).sum(), (a, y))
+    theirs = torch.autograd.grad((torch.linalg.pinv(a) @ y * weights).sum(), (a, y))
+    for one, other in zip(ours, theirs, strict=True):
+        assert torch.allclose(one, other, atol=1e-11)
+
+
+def test_torch_differentiates_the_pseudo_inverse_of_the_leading_triplets(torch):
+    a = torch.tensor(with_spectrum(7, 6, np.array([3.0, 2, 2, 0.5, 0.2])), requires_grad=True)
+    y = torch.tensor(dense(7, 2, np.float64), requires_grad=True)
+    assert torch.autograd.gradcheck(lambda a, y: solution(a, y, 3), (a, y))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # of PyTorch, by PyTorch
+def test_torch_refuses_tangents(torch):
+    a = torch.tensor(dense(7, 5, np.float64))
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(a, torch.ones_like(a))
+        for recorded in (True, False):
+            with torch.set_grad_enabled(recorded), pytest.raises(FastgrlError, match="reverse mode only"):
+                fg.fsvd(dual, 2)
+        assert torch.allclose(fg.fsvd(a, 2).s, torch.linalg.svdvals(a)[:2])
+
+
+def gradient_of_vectors(torch, a, *, size=1.0, loss=1.0):
+    """The gradient of a function of single vectors of `size` a, as it would be for a."""
+    a = (a * size).requires_grad_()
+    svd = fg.fsvd(a, 3, **MANY)
+    weights = torch.arange(3 * len(a), dtype=a.dtype).reshape(-1, 3).cos()
+    (found,) = torch.autograd.grad((svd.U * weights).sum() * loss, a)
+    return found / loss * size
+
+
+@pytest.mark.parametrize(("kind", "sizes"), [("float32", (1e25, 1e-25)), ("float64", (1e160, 1e-160))])
+def test_torch_gradients_do_not_depend_on_the_size_of_matrix_or_loss(torch, kind, sizes):
+    a = torch.tensor(dense(9, 7, np.float64)).to(getattr(torch, kind))
+    expected, close = gradient_of_vectors(torch, a), 1000 * torch.finfo(a.dtype).eps
+    for how in [*({"size": size} for size in sizes), {"loss": 1e20}, {"loss": 1e-25}]:
+        found = gradient_of_vectors(torch, a, **how)
+        assert (found - expected).abs().max() < close * expected.abs().max(), how
+
+
+@pytest.mark.parametrize("gap", [1e-3, 1e-4])
+def test_torch_single_vectors_of_near_values_have_derivatives_in_single_precision(torch, gap):
+    a = torch.tensor(with_spectrum(30, 20, np.r_[1, 1 - gap, 0.5, 0.3, np.linspace(0.2, 0.1, 16)]))
+    found, expected = gradient_of_vectors(torch, a.float()), gradient_of_vectors(torch, a)
+    eps = torch.finfo(torch.float32).eps
+    assert (found - expected).abs().max() < 10 * eps / gap * expected.abs().max()
+
+
+@pytest.mark.parametrize("gap", [1e-3, 1e-4, 1e-5, 1e-6, 0])
+def test_torch_scores_of_near_values_have_derivatives_to_rounding(torch, gap):
+    a = torch.tensor(with_spectrum(30, 20, np.r_[1, 1 - gap, 0.5, 0.3, np.linspace(0.2, 0.1, 16)]))
+    weights, gradients = torch.tensor(dense(30, 20, np.float64)), []
+    for held in (a.clone().requires_grad_(), a.float().requires_grad_()):
+        (found,) = torch.autograd.grad((scores(held) * weights.to(held.dtype)).sum(), held)
+        gradients.append(found)
+    assert (gradients[0] - gradients[1]).abs().max() < 1e-5 * gradients[0].abs().max()
+
+
 # ---- JAX
 
 
@@ -147,6 +225,17 @@ def test_jax_differentiates_values_and_scores(jax, wanted, compiled):
 
 def test_jax_scores_have_derivatives_where_values_are_equal(jax):
     check(jax, scores, jax.numpy.asarray(with_spectrum(7, 6, np.array([3.0, 2, 2, 0.5, 0.2]))))
+
+
+@every_matrix
+@pytest.mark.parametrize("compiled", [False, True], ids=["as it is", "jit"])
+def test_jax_differentiates_the_pseudo_inverse(jax, name, compiled):
+    jnp, a = jax.numpy, jax.numpy.asarray(MATRICES[name])
+    y, weights = jnp.asarray(dense(a.shape[0], 2, np.float64)), jnp.asarray(dense(a.shape[1], 2, np.float64))
+    ours = jax.grad(lambda a, y: (solution(a, y, min(a.shape)) * weights).sum(), (0, 1))
+    theirs = jax.grad(lambda a, y: (jnp.linalg.pinv(a) @ y * weights).sum(), (0, 1))
+    for one, other in zip((jax.jit(ours) if compiled else ours)(a, y), theirs(a, y), strict=True):
+        assert np.abs(one - other).max() < 1e-11
 
 
 def test_jax_differentiates_what_a_sparse_array_stores(jax):

@@ -150,13 +150,22 @@ def pinv_apply(svd: SVD | tuple[Any, Any, Any], Y: Any, *, rcond: float | None =
     Y = checked_array(Y, "Y", ndim=2)
     if Y.shape[0] != U.shape[0]:
         raise ShapeError(f"the pseudo-inverse takes a block of {U.shape[0]} rows, got shape {tuple(Y.shape)}")
-    seam, s = seam_of(U), seam_of(U).host(s)
+    seam = seam_of(U)
     if seam_of(Y).name != seam.name:
         raise DtypeError(f"Y is of {seam_of(Y).name}, but the SVD of {seam.name}")
-    zero = s <= s.max(initial=0) * (100 * np.finfo(s.dtype).eps if rcond is None else rcond)
-    inverse = np.where(zero, 0.0, 1.0 / np.where(zero, 1.0, s.astype(np.float64)))
-    with seam.detached():
-        return seam.times(seam.transposed(Vt), inverse[:, None] * seam.cross(U, Y))
+    inverse, V = _inverse_values(seam, s, rcond), seam.transposed(Vt)
+    if seam.pseudo_inverse is not None:
+        return seam.pseudo_inverse(U, s, V, inverse, Y)
+    return seam.times(V, inverse[:, None] * seam.cross(U, Y))
+
+
+def _inverse_values(seam: Seam, s: Any, rcond: float | None) -> Host:
+    """1/s, and 0 for those that are zero."""
+    values, small = seam.host(s), seam.small
+    limit = 100 * np.finfo(values.dtype).eps if rcond is None else rcond
+    zero = values <= small.max(values, initial=0) * limit
+    inverse: Host = small.where(zero, 0.0, 1.0 / small.where(zero, 1.0, values.astype(seam.sums)))
+    return inverse
 
 
 def check_transpose(operator: Operator, *, seed: int = 0) -> None:

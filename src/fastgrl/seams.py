@@ -74,6 +74,9 @@ class Seam:
     put_sparse: Callable[[Any, Any], Any]  # (CSR, dtype): a sparse matrix from the host
     host: Callable[[Any], Host]  # to the host
     # What only some libraries have.
+    cast: Callable[[Any, Any], Any] = lambda array, dtype: array.astype(dtype, copy=False)
+    # (U, s, V, inverse, Y): V diag(inverse) U'Y as a function of UΣV' and Y, for those that differentiate
+    pseudo_inverse: Callable[..., Block] | None = None
     # (array, dtype): in the wider of both types, for libraries that do not mix types by themselves
     widened: Callable[[Any, Any], Any] = lambda array, _dtype: array
     # (facts): a factorisation begins, of which products may be remembered

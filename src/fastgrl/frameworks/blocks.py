@@ -101,6 +101,8 @@ def seam_from(library: Library) -> Seam:
         put=library.put,
         put_sparse=library.put_sparse,
         host=library.host,
+        cast=library.cast,
+        pseudo_inverse=use(_pseudo_inverse, library),
         widened=library.widened,
         small=library.small,
         sums=library.sums,
@@ -221,6 +223,29 @@ def _unit_peaks(library: Library, Y: Block, dtype: Any) -> Block:
 
 def _scaled(library: Library, Y: Block, d: Any) -> Block:
     return Y * (library.put(d, library.kind(Y)) if np.ndim(d) else float(d))
+
+
+def _pseudo_inverse(library: Library, U: Block, s: Any, V: Block, inverse: Host, Y: Block) -> Block:
+    """V diag(inverse) U'Y as a function of M = UΣV' and of Y; `inverse` is 1/s, or 0 where s is left out.
+
+    The factors that it is computed from are constants; what is added is zero and has the derivative
+
+        −M† dM M†Y + (I − M†M) dM'(M†)'M†Y + M†(M†)'dM'(I − MM†)Y.
+
+    Differentiated as it is written, it would need single vectors, which have no derivative for equal values.
+    """
+    gram, times, sums = library.gram, library.matmul, library.sums
+    U0, s0, V0 = map(library.constant, (U, s, V))
+    dU, dV, ds = U - U0, V - V0, library.cast(s - s0, sums)[:, None]
+    values = library.cast(s0, sums)
+    weights = library.constant(library.put(inverse, sums))[:, None]
+    kept, seen = weights * values[:, None], gram(U0, Y)
+    solution = weights * seen
+    inside = gram(U0, dU) * values + values[:, None] * gram(dV, V0)
+    change = gram(dU, Y) - times(gram(dU, U0), kept * seen) - times(inside, solution) - ds * solution
+    both = solution + weights * change - kept * times(gram(V0, dV), solution)
+    kind = library.kind(V)
+    return times(V0, library.cast(both, kind)) + times(dV, library.cast(solution, kind))
 
 
 def _kind(library: Library, name: str, array: Any) -> np.dtype[Any]:

@@ -8,15 +8,17 @@ Within the kept subspace, with P = U'Ū, Q = V'V̄, A = P − P' and B = Q − Q
 
     diag(s̄) + ½ (A + B)_ij / (σ_j − σ_i) + ½ (A − B)_ij / (σ_j + σ_i)    for i ≠ j.
 
-Where two values are equal, or so near that the first fraction would be rounding (√eps of the largest), its
-limit for functions of UΣV' takes its place: ½ (P + P' + Q + Q')_ij / (σ_j + σ_i). That is exact for scores
-and for sums of singular values; what equal values do to other functions of the vectors is not in Ū and V̄.
+Of functions of UΣV', such as scores, A + B is (σ_j − σ_i) C with C_ij = (P + P' + Q + Q')_ij / (σ_j + σ_i),
+so the first fraction is computed as C + (A + B − (σ_j − σ_i) C)_ij / (σ_j − σ_i), and its second part left
+out where the numerator is rounding, or the denominator. The rule is then exact for scores and for sums of
+singular values, equal or not; what equal values do to other functions is not in Ū and V̄.
 Outside of the subspace, with N = (I − UU') M (I − VV'), each column of the remainder solves
 
     σ_i p − N q = (I − UU') ū_i,    σ_i q − N'p = (I − VV') v̄_i
 
 by conjugate gradients on (σ_i² − NN') p = σ_i x + N y. That is positive definite if σ_i > σ_{k+1}: the
-condition for a derivative, besides triplets that have converged.
+condition for a derivative, besides triplets that have converged. Squares are kept from overflow: M and σ are
+divided by σ_1, as the results then are, and each column by its largest entries.
 
 Reference: Townsend, *Differentiating the singular value decomposition*, 2016; Wan, Zhang, *Automatic
 differentiation for complex valued SVD*, 2019.
@@ -25,14 +27,16 @@ differentiation for complex valued SVD*, 2019.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from fastgrl.errors import FastgrlError
 from fastgrl.seams import Block
 
-# Singular values of no more than this many eps of the largest are zero.
+# Singular values, and differences of them, of no more than this many eps of the largest are zero.
 _NOTHING = 100.0
+# Sums of products are nothing but rounding below this many eps of the sum of absolute values.
+_ROUNDING = 4.0
 MOST_STEPS = 500
 
 
@@ -45,6 +49,7 @@ class Arithmetic:
     where: Callable[[Any, Any, Any], Any]
     sums: Callable[[Block], Any]  # over rows, one number for each column
     largest: Callable[[Any], Any]  # of all entries, 0 of none
+    peaks: Callable[[Block], Any]  # the largest absolute entry of each column
     diagonal: Callable[[Any], Any]  # a matrix
     # (unfinished, step, state): step while unfinished and at most `MOST_STEPS` times
     repeat: Callable[[Callable[[Any], Any], Callable[[Any], Any], Any], Any]
@@ -67,26 +72,50 @@ def refuse_second_derivative() -> NoReturn:
     raise FastgrlError("fsvd has first derivatives only: its gradient cannot be differentiated again")
 
 
+def refuse_forward_mode() -> NoReturn:
+    """What is done with tangents, for which there is no rule."""
+    raise FastgrlError(
+        "fsvd has derivatives in reverse mode only: use backward, or grad, instead of tangents"
+    )
+
+
 def product_cotangents(
     ops: Arithmetic, at: Factorised, U_bar: Block, s_bar: Any, V_bar: Block
 ) -> tuple[Block, Block]:
     """The cotangents of Z = M V and of Z' = M'U."""
-    P, Q = ops.matmul(ops.transposed(at.U), U_bar), ops.matmul(ops.transposed(at.V), V_bar)
-    inside = ops.diagonal(s_bar) + _within(ops, at, P, Q)
+    size = ops.largest(at.s)
+    size = ops.where(size > 0, size, 0 * size + 1)
+    at = _divided(at, size)
     p, q = _outside(ops, at, _rest(ops, at.U, U_bar), _rest(ops, at.V, V_bar))
-    return ops.matmul(at.U, inside) + p, q
+    inside = ops.diagonal(s_bar) + _within(ops, at, U_bar, V_bar) / size
+    return ops.matmul(at.U, inside) + p / size, q / size
 
 
-def _within(ops: Arithmetic, at: Factorised, P: Block, Q: Block) -> Block:
+def _divided(at: Factorised, size: Any) -> Factorised:
+    """The same of M / size."""
+    return replace(
+        at, s=at.s / size, forward=lambda X: at.forward(X) / size, backward=lambda X: at.backward(X) / size
+    )
+
+
+def _within(ops: Arithmetic, at: Factorised, U_bar: Block, V_bar: Block) -> Block:
     """The cotangent of U'M V beside its diagonal."""
+    P, Q = ops.matmul(ops.transposed(at.U), U_bar), ops.matmul(ops.transposed(at.V), V_bar)
     A, B = (X - ops.transposed(X) for X in (P, Q))
-    largest, others = ops.largest(at.s), 1 - ops.diagonal(0 * at.s + 1)
     difference, total = at.s[None, :] - at.s[:, None], at.s[None, :] + at.s[:, None]
-    together = _inverse(ops, total, _NOTHING * at.eps * largest)
-    shared = (P + Q + ops.transposed(P + Q)) * together * others
-    near = abs(difference) <= at.eps**0.5 * largest
-    apart = ops.where(near, shared, (A + B) * _inverse(ops, difference, at.eps**0.5 * largest))
+    together = _inverse(ops, total, _NOTHING * at.eps)
+    shared = (P + Q + ops.transposed(P + Q)) * together * (1 - ops.diagonal(0 * at.s + 1))
+    others = A + B - difference * shared
+    noise = _ROUNDING * at.eps * (_absolute(ops, at.U, U_bar) + _absolute(ops, at.V, V_bar))
+    others = ops.where(abs(others) <= noise, 0 * others, others)
+    apart = shared + others * _inverse(ops, difference, _NOTHING * at.eps)
     return (apart + (A - B) * together) / 2
+
+
+def _absolute(ops: Arithmetic, X: Block, Y: Block) -> Block:
+    """X'Y + Y'X of absolute values."""
+    product = ops.matmul(ops.transposed(abs(X)), abs(Y))
+    return product + ops.transposed(product)
 
 
 def _inverse(ops: Arithmetic, values: Any, floor: Any) -> Any:
@@ -102,7 +131,10 @@ def _rest(ops: Arithmetic, Q: Block, X: Block) -> Block:
 
 def _outside(ops: Arithmetic, at: Factorised, x: Block, y: Block) -> tuple[Block, Block]:
     """The p and q of the system above, all columns at once; zero for singular values that are zero."""
-    inverse = _inverse(ops, at.s, _NOTHING * at.eps * ops.largest(at.s))
+    inverse = _inverse(ops, at.s, _NOTHING * at.eps)
+    peaks = ops.peaks(x) + ops.peaks(y)
+    peaks = ops.where(peaks > 0, peaks, 0 * peaks + 1)
+    x, y = x / peaks, y / peaks
 
     def N(X: Block) -> Block:
         return _rest(ops, at.U, at.forward(_rest(ops, at.V, X)))
@@ -114,7 +146,7 @@ def _outside(ops: Arithmetic, at: Factorised, x: Block, y: Block) -> tuple[Block
         return P - N(Nt(P)) * (inverse * inverse)
 
     p = _solved(ops, apply, (x + N(y) * inverse) * inverse, at.eps)
-    return p, (y + Nt(p)) * inverse
+    return p * peaks, (y + Nt(p)) * inverse * peaks
 
 
 def _solved(ops: Arithmetic, apply: Callable[[Block], Block], right: Block, eps: float) -> Block:

@@ -240,6 +240,7 @@ ARITHMETIC = Arithmetic(
     where=jnp.where,
     sums=lambda block: block.sum(0),
     largest=lambda values: values.max(initial=0),
+    peaks=lambda block: abs(block).max(0),
     diagonal=jnp.diag,
     repeat=_repeat,
 )

@@ -260,6 +260,7 @@ ARITHMETIC = Arithmetic(
     where=tf.where,
     sums=lambda block: tf.reduce_sum(block, 0),
     largest=lambda values: tf.reduce_max(values) if values.shape.num_elements() else tf.reduce_sum(values),
+    peaks=lambda block: tf.reduce_max(abs(block), 0),
     diagonal=tf.linalg.diag,
     repeat=_repeat,
 )

@@ -17,6 +17,7 @@ from fastgrl.frameworks.derivatives import (
     Arithmetic,
     Factorised,
     product_cotangents,
+    refuse_forward_mode,
     refuse_second_derivative,
 )
 from fastgrl.fsvd import SVD
@@ -28,6 +29,7 @@ from fastgrl.seams import Host, Seam, register_seam
 
 try:
     import torch
+    from torch.autograd import forward_ad
 except ImportError as missing:
     raise MissingExtraError("tensors of PyTorch need it: pip install 'fastgrl[torch]'") from missing
 
@@ -80,7 +82,7 @@ def _seam_on(device: torch.device) -> Seam:
             is_own=lambda value: isinstance(value, torch.Tensor),
             is_dense=lambda value: isinstance(value, torch.Tensor) and value.layout == torch.strided,
             is_finite=lambda tensor: bool(torch.isfinite(_numbers(tensor)).all()),
-            constant=lambda block: block,
+            constant=lambda block: block.detach(),
             detached=_detached,
             attached=_attached,
         )
@@ -94,7 +96,7 @@ def _detached() -> Iterator[None]:
     if wanted is not None:
         torch.set_num_threads(wanted)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), forward_ad._set_fwd_grad_enabled(False):
             yield
     finally:
         if wanted is not None:
@@ -280,6 +282,7 @@ ARITHMETIC = Arithmetic(
     where=torch.where,
     sums=lambda block: block.sum(0),
     largest=lambda values: values.max() if values.numel() else values.sum(),
+    peaks=lambda block: block.abs().amax(0),
     diagonal=torch.diag,
     repeat=_repeat,
 )
@@ -321,7 +324,13 @@ class _Once(torch.autograd.Function):  # type: ignore[misc]
 
 def _attached(operator: Operator, svd: SVD) -> SVD:
     """The SVD as a function of whatever the operator's products depend on."""
-    if not torch.is_grad_enabled() or not (operator @ svd.Vt[:1].T).requires_grad:
+    forward_mode = forward_ad._current_level >= 0
+    if not forward_mode and not torch.is_grad_enabled():
+        return svd
+    product = operator @ svd.Vt[:1].T
+    if forward_mode and forward_ad.unpack_dual(product).tangent is not None:
+        refuse_forward_mode()
+    if not product.requires_grad:
         return svd
     U, s, V = svd.U, svd.s, svd.Vt.T
     U, s, V = _Factors.apply(operator @ V, operator.T @ U, operator, U, s, V)
