@@ -1,4 +1,4 @@
-"""Where models do their large products: NumPy arrays on the host, or tensors of PyTorch on a device.
+"""Where models do their large products: here with NumPy, on a device of PyTorch, or on a cluster.
 
 `with working_on("cuda"):` is all that a model says. Inside, `fsvd` and a few functions below the models ask
 `current_place()`; what they hand back are NumPy arrays, so that nobody else has to know.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -27,17 +27,26 @@ MISSING = "device= needs PyTorch: pip install 'fastgrl[torch]'"
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """A device of PyTorch: `moved` gives an operator whose arrays lie there, `seam` computes with them.
+    """A device of PyTorch, or a cluster: `moved` gives an operator whose arrays lie there, `seam` computes.
 
     Random numbers of the seam are those of NumPy's, so that results agree to rounding, converged or not.
+    `send` brings an array with a row for every node there, `near` a few rows to where k×k matrices are, and
+    `push` is what takes the place of `Walker.rows`.
     """
 
     seam: Seam
     moved: Callable[[Any], Any]
+    send: Callable[[Array], Any] | None = None
+    near: Callable[[Any], Any] = lambda rows: rows
+    push: Callable[[Any, Array], Any] | None = None
     _kept: dict[int, Any] = field(default_factory=dict)
 
     def put(self, array: Array) -> Any:
-        """An array of the host, there."""
+        """An array of the host with a row for every node, there."""
+        return self.small(array) if self.send is None else self.send(array)
+
+    def small(self, array: Array) -> Any:
+        """A small array, as the seam computes with it."""
         return self.seam.put(array, array.dtype)
 
     def kept(self, array: Array) -> Any:
@@ -74,12 +83,23 @@ def working_on(device: Any) -> Iterator[None]:
     if device is None:
         yield
         return
-    place = _place_on(device)
+    with working_at(_place_on(device)):
+        yield
+
+
+@contextmanager
+def working_at(place: Place) -> Iterator[None]:
+    """Do the large products of the body at a place."""
     with _at(place):
         try:
             yield
         finally:
             place.leave()
+
+
+def working_here() -> AbstractContextManager[None]:
+    """Do the large products of the body here, wherever its caller works."""
+    return _at(None)
 
 
 def carried(function: Callable[..., Any]) -> Callable[..., Any]:

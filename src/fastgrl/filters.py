@@ -93,7 +93,7 @@ def smoothed(S: Operator, B: Array, *, restart: float, steps: int = STEPS, overw
     if place is not None and isinstance(B, np.ndarray):
         there = place.put(B.astype(np.result_type(S.dtype or B.dtype, B.dtype), copy=False))
         return place.host(smoothed(place.moved(S), there, restart=restart, steps=steps))
-    if isinstance(S, Looped):
+    if isinstance(S, Looped) and isinstance(B, np.ndarray):
         kind = np.result_type(S.dtype, B.dtype)
         out = B if overwrite and B.dtype == kind and B.flags.c_contiguous else np.empty(B.shape, kind)
         return smooth_columns(S, B, restart=restart, steps=steps, out=out)

@@ -194,11 +194,16 @@ class _Rows:
 
     def _reduced_at(self, place: Place, H: Any) -> Any:
         seam = place.seam
-        rows = seam.take_rows(H, self.nodes)
+        rows = place.near(seam.take_rows(H, self.nodes))
         if self.basis is None:
             return rows
         within = H if self.within is None else seam.take_rows(H, self.within)
-        return seam.concatenate([seam.inner(place.kept(self.basis), within), rows], 0)
+        inner = seam.inner(place.kept(self.basis), within)
+        return (
+            np.concatenate([inner, rows])
+            if isinstance(rows, np.ndarray)
+            else seam.concatenate([inner, rows], 0)
+        )
 
     def places(self, nodes: Array) -> Array:
         """Where rows of given nodes are kept."""

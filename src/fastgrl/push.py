@@ -23,6 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fastgrl.checks import Array, integer
+from fastgrl.devices import current_place
 from fastgrl.errors import ArgumentError
 from fastgrl.graph import Graph
 from fastgrl.kernels import CSR, compiled_module
@@ -87,6 +88,9 @@ class Walker:
 
     def rows(self, sources: Array, *, progress: Progress | None = None) -> CSR:
         """The rows π_u of the given nodes, in chunks on all threads: never more than the answer in memory."""
+        place = current_place()
+        if place is not None and place.push is not None:
+            return place.push(self, sources)  # type: ignore[no-any-return]
         n = len(self.degrees)
         # The same for any number of threads. Each chunk lays out the nodes of the graph anew, so that short
         # rows, which are soon done, go in larger ones, of up to 32 MB.

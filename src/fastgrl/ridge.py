@@ -27,7 +27,7 @@ class RidgeFit:
         constant = (self.bias - self.mean @ self.coefficients).astype(Z.dtype)
         place = current_place()
         if place is not None:
-            return place.host(place.seam.times(place.kept(Z), W) + place.put(constant))
+            return place.host(place.seam.times(place.kept(Z), W) + place.small(constant))
         out = np.empty((len(Z), W.shape[1]), Z.dtype)
 
         def rows(begin: int, end: int) -> None:

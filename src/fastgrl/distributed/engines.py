@@ -90,6 +90,7 @@ def handed_over(engine: Engine, parts: list[Any]) -> list[Any]:
 
 def run(call: Pending, *values: Any) -> Any:
     """What a worker does with a call and the values of its futures."""
+    from fastgrl.devices import working_here
     from fastgrl.parallel import single_threaded_blas, use_threads
 
     def filled(value: Any) -> Any:
@@ -99,5 +100,5 @@ def run(call: Pending, *values: Any) -> Any:
             return value.function(*map(filled, value.arguments))
         return list(map(filled, value)) if isinstance(value, list) else value
 
-    with use_threads(1), single_threaded_blas():  # a worker has other tasks for its other cores
+    with use_threads(1), single_threaded_blas(), working_here():  # a worker has other tasks for its other cores
         return filled(call)

@@ -40,11 +40,12 @@ class Mover:
     """Puts operators where a seam puts arrays; `usual` is the type of a pattern that stands alone.
 
     Sparse matrices are put there once, for as long as they are in use here: a graph has many operators, and
-    one pattern.
+    one pattern. `fused` are operators that multiply there as they do here, not by their parts.
     """
 
     seam: Seam
     usual: np.dtype[Any]
+    fused: tuple[type, ...] = ()
     _sparse: WeakKeyDictionary[CSR, dict[Any, Any]] = field(default_factory=WeakKeyDictionary)
 
     def moved(self, operator: Operator) -> Operator:
@@ -52,7 +53,7 @@ class Mover:
         return self._moved(operator, operator.dtype or self.usual)
 
     def _moved(self, operator: Operator, dtype: Any) -> Operator:
-        if isinstance(operator, Fused):
+        if isinstance(operator, Fused) and not isinstance(operator, self.fused):
             return self._moved(operator.spelt_out, dtype)
         if isinstance(operator, Function):
             return self._known(operator)

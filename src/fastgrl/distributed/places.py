@@ -1,0 +1,98 @@
+"""A cluster as the place where models do their large products, for graphs that a caller has in memory.
+
+What is sent there is written to storage that workers read; results come back as arrays. Models are not aware
+of it, and nothing about them changes. Folders of files that no caller could hold go through `embedding`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastgrl.checks import Array
+from fastgrl.devices import Place, working_at
+from fastgrl.distributed.clusters import Cluster
+from fastgrl.distributed.engines import Pending
+from fastgrl.distributed.shards import read_rows, share_block, share_rows, write_rows
+from fastgrl.frameworks.moving import Mover
+from fastgrl.kernels import CSR
+from fastgrl.push import Walker, joined
+from fastgrl.walks import _Walk
+
+
+@contextmanager
+def used(cluster: Cluster) -> Iterator[None]:
+    """Fit the models of the body on a cluster: its workers multiply, push and factorise.
+
+    The caller holds the graph and what is learnt, as without a cluster.
+    """
+    with working_at(_place_on(cluster)):
+        yield
+
+
+def _place_on(cluster: Cluster) -> Place:
+    seam = cluster.seam
+    sending = replace(
+        seam,
+        put=lambda array, dtype: share_block(cluster, np.asarray(array).astype(dtype, copy=False)),
+        put_sparse=functools.partial(_send_sparse, cluster),
+    )
+    mover = Mover(sending, np.dtype(np.float32), (_Walk,))
+    return Place(
+        seam,
+        mover.moved,
+        send=functools.partial(share_block, cluster),
+        near=seam.host,
+        push=functools.partial(_push, cluster),
+    )
+
+
+def _send_sparse(cluster: Cluster, rows: CSR, dtype: Any) -> Any:
+    del dtype  # patterns stay patterns, numbers keep their type
+    return share_rows(cluster, rows, symmetric=rows.transposed is rows)
+
+
+def _push(cluster: Cluster, walker: Walker, sources: Array) -> CSR:
+    """`walker.rows(sources)`, in as many tasks as there are blocks."""
+    path = str(_stored(cluster, walker))
+    bounds = cluster.plan(len(sources) * 4096).bounds  # a block for each task, however few the nodes are
+    parts = np.array_split(sources, len(bounds)) if len(sources) else [sources]
+    how = (walker.damping, walker.epsilon, walker.keep)
+    found = cluster.gather([Pending(pushed_rows, (path, part, *how)) for part in parts if len(part)])
+    counts = np.concatenate([np.zeros(1, np.int64), *(np.diff(rows.indptr) for rows in found)])
+    columns, values = joined({number: (rows.indices, rows.values) for number, rows in enumerate(found)})
+    return CSR(np.cumsum(counts), columns, values, (len(sources), len(walker.degrees)), np.dtype(np.float32))
+
+
+def _stored(cluster: Cluster, walker: Walker) -> Path:
+    """The graph as a file, written once for each walker."""
+    known = walker.__dict__.get("_stored_at")
+    if known is None:
+        path = cluster.new_folder() / "graph.npz"
+        values = walker.shares
+        kind = None if values is None else values.dtype
+        write_rows(
+            path, CSR(walker.pattern.indptr, walker.pattern.indices, values, walker.pattern.shape, kind)
+        )
+        np.save(path.with_name("degrees.npy"), walker.degrees)
+        known = walker.__dict__["_stored_at"] = path
+    return Path(known)
+
+
+def pushed_rows(path: str, sources: Array, damping: float, epsilon: float, keep: int) -> CSR:
+    """The diffusion rows of some nodes of a graph in a file."""
+    pattern, shares, degrees = _opened(path)
+    return Walker(pattern, shares, degrees, damping, epsilon, keep).rows(sources)
+
+
+@functools.lru_cache(maxsize=2)
+def _opened(path: str) -> tuple[CSR, Array | None, Array]:
+    stored = read_rows(path)
+    degrees = np.load(Path(path).with_name("degrees.npy"))
+    return CSR(stored.indptr, stored.indices, None, stored.shape, None), stored.values, degrees
