@@ -6,11 +6,18 @@ import contextlib
 import dataclasses
 import difflib
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fastgrl import terminal
 from fastgrl.errors import ArgumentError, FastgrlError, InputError
-from fastgrl.options import NodeFileOptions, PrintingOptions, ReadingOptions, TableOptions
+from fastgrl.options import (
+    ClusterOptions,
+    NodeFileOptions,
+    PrintingOptions,
+    ReadingOptions,
+    TableOptions,
+)
 
 if TYPE_CHECKING:
     from fastgrl.checks import Array
@@ -48,6 +55,49 @@ class NodeFiles:
 def bar(what: str, printing: PrintingOptions) -> contextlib.AbstractContextManager[terminal.Progress | None]:
     """A progress bar, if there is to be one."""
     return terminal.progress_bar(what, shown=printing.bar)
+
+
+@contextlib.contextmanager
+def on_cluster(options: ClusterOptions, printing: PrintingOptions) -> Iterator[Any]:
+    """The cluster that was asked for, with a word on where to watch it; None if none was."""
+    if options.cluster is None:
+        for name in ("blocks", "checkpoint"):
+            if getattr(options, name) is not None:
+                raise FastgrlError(f"--{name} is about a cluster: name one with --cluster, or leave it out")
+        yield None
+        return
+    from fastgrl.distributed import connected
+
+    with connected(options.cluster, blocks=options.blocks, checkpoint=options.checkpoint) as cluster:
+        if cluster.engine.page:
+            terminal.print_notes([f"workers can be watched at {cluster.engine.page}"], quiet=printing.quiet)
+        yield cluster
+
+
+@contextlib.contextmanager
+def fitted_on(options: ClusterOptions, limit: int | None, printing: PrintingOptions) -> Iterator[None]:
+    """Fits of the body are done on the cluster that was asked for, if one was."""
+    if options.cluster is not None and limit is not None:
+        raise FastgrlError(
+            "--max-memory counts what this process holds; with --cluster it is for folders of Parquet files"
+        )
+    with on_cluster(options, printing) as cluster:
+        if cluster is None:
+            yield
+            return
+        from fastgrl.distributed.places import used
+
+        with used(cluster):
+            yield
+
+
+def is_parquet_folder(source: str) -> bool:
+    """Whether a name is one of a folder of files that workers read: an address, or a folder of no graph."""
+    from fastgrl.io.folder_index import INDEX_FILE
+
+    return "://" in source or (
+        os.path.isdir(source) and not os.path.lexists(os.path.join(source, INDEX_FILE))
+    )
 
 
 def read_edges(edges: str, options: ReadingOptions, printing: PrintingOptions) -> Reading:

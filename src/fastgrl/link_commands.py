@@ -16,9 +16,12 @@ from fastgrl.command_files import (
     check_model,
     check_table,
     dataset_or_graph,
+    fitted_on,
     ids_of,
+    is_parquet_folder,
     known_ids,
     known_pairs,
+    on_cluster,
     read_edges,
     read_table,
     refuse_mixed_output,
@@ -26,6 +29,7 @@ from fastgrl.command_files import (
 )
 from fastgrl.errors import ArgumentError, FastgrlError
 from fastgrl.options import (
+    ClusterOptions,
     Edges,
     FitOptions,
     Force,
@@ -59,6 +63,7 @@ def embed(
     edges: Edges,
     reading: ReadingOptions,
     fit: FitOptions,
+    workers: ClusterOptions,
     printing: PrintingOptions,
     out: Annotated[str, _out(".parquet .csv .npz .npy .txt, or - (CSV).")],
     side: Annotated[
@@ -72,11 +77,15 @@ def embed(
     """Write a vector for every node, with its id; the same seed gives the same bits."""
     from fastgrl.io.writers import write_embedding
 
+    if workers.cluster is not None and is_parquet_folder(edges):
+        _embed_folder(edges, out, reading, fit, workers, printing, side=side, quick=quick, force=force)
+        return
     refuse_mixed_output(out, printing)
     files = check_embedding(out, force=force, inputs=(edges, reading.nodes))
     found = read_edges(edges, reading, printing)
     asked = _parameters(fit, select=select, threads=reading.threads)
-    run = _fitted(found.graph, edges, asked, printing, out=out, quick=quick)
+    with fitted_on(workers, fit.max_memory, printing):
+        run = _fitted(found.graph, edges, asked, printing, out=out, quick=quick)
     vectors = run.left if side == "left" else run.right
     # Checked before the work; a file that has come since is no reason to lose it.
     write_embedding(out, vectors, node_ids=found.graph.ids, force=True)
@@ -92,11 +101,67 @@ def embed(
         terminal.show(value, link_reports.embedding(value), as_json=printing.json)
 
 
+def _embed_folder(
+    edges: str,
+    out: str,
+    reading: ReadingOptions,
+    fit: FitOptions,
+    workers: ClusterOptions,
+    printing: PrintingOptions,
+    *,
+    side: str,
+    quick: bool,
+    force: bool,
+) -> None:
+    """From a folder of Parquet files to another, on workers all the way."""
+    from fastgrl.distributed.embedding import embed_folder
+    from fastgrl.distributed.writing import check_folder
+    from fastgrl.io.layout import Options
+
+    _refuse_for_folders(reading, fit)
+    check_folder(out, force=force)
+    options = Options(columns=reading.columns, weight=reading.weight, unweighted=reading.unweighted)
+    with on_cluster(workers, printing) as cluster, bar(f"embedding {edges}", printing) as progress:
+        value = embed_folder(
+            dataclasses.replace(cluster, most_bytes=fit.max_memory),
+            edges,
+            out,
+            design=fit.design,
+            rank=fit.rank,
+            window=fit.window,
+            negative=fit.negative,
+            seed=fit.seed,
+            side=side,
+            quick=quick,
+            directed=reading.directed,
+            options=options,
+            force=force,
+            progress=progress,
+        )
+    terminal.print_notes(value["notices"], quiet=printing.quiet)
+    terminal.show({"file": edges} | value, link_reports.folder_embedding(value), as_json=printing.json)
+
+
+def _refuse_for_folders(reading: ReadingOptions, fit: FitOptions) -> None:
+    given = {
+        "nodes": reading.nodes,
+        "delimiter": reading.delimiter,
+        "comment": reading.comment,
+        "encoding": reading.encoding,
+        "header": reading.header,
+        "bipartite": fit.bipartite or None,
+    }
+    for name, value in given.items():
+        if value is not None:
+            raise FastgrlError(f"--{name} cannot be chosen for a folder of Parquet files; leave it out")
+
+
 @grouped
 def link(
     edges: Edges,
     reading: ReadingOptions,
     fit: FitOptions,
+    workers: ClusterOptions,
     printing: PrintingOptions,
     out: Annotated[str, _out("The folder of the model.", "MODEL")],
     validation: Annotated[
@@ -115,9 +180,10 @@ def link(
     table = TableOptions(encoding=reading.encoding, threads=reading.threads)
     held = None if validation is None else known_pairs(validation, found.graph, table, printing)
     asked = _parameters(fit, select=select, threads=reading.threads)
-    run = _fitted(found.graph, edges, asked, printing, out=out, validation=held)
-    with bar("measuring how good it is", printing), calm_threads(reading.threads), run.planned():
-        measured = certify(run.graph, run.fit)
+    with fitted_on(workers, fit.max_memory, printing):
+        run = _fitted(found.graph, edges, asked, printing, out=out, validation=held)
+        with bar("measuring how good it is", printing), calm_threads(reading.threads), run.planned():
+            measured = certify(run.graph, run.fit)
     save_parts(Parts(dataclasses.asdict(asked), run.graph, run.position, run.fit, measured), out, force=force)
     value = {"file": edges, "model": out, **link_reports.fitted(run.fit, found.graph, fit.seed)}
     value["certificate"] = link_reports.certificate_figures(measured)
@@ -249,6 +315,7 @@ def evaluate_links(
     source: Annotated[str, typer.Argument(metavar="NAME|EDGES", help="A dataset, or a file.")],
     reading: ReadingOptions,
     fit: FitOptions,
+    workers: ClusterOptions,
     printing: PrintingOptions,
     repeat: Annotated[int, typer.Option(metavar="N", parser=whole("repeat", 1), help="Seeds to try.")] = 1,
     random_split: Annotated[bool, typer.Option("--random-split", help="Hold out 20 % of all edges.")] = False,
@@ -268,7 +335,11 @@ def evaluate_links(
     graph, notices = dataset_or_graph(source, reading, printing)
     _refuse_rank(fit.rank, getattr(graph, "graph", graph))
     asked = dataclasses.asdict(_parameters(fit, select=select))
-    with use_threads(reading.threads), bar(f"evaluating {source}", printing) as progress:
+    with (
+        fitted_on(workers, fit.max_memory, printing),
+        use_threads(reading.threads),
+        bar(f"evaluating {source}", printing) as progress,
+    ):
         found = evaluate(
             graph,
             LinkPredictor(**asked),

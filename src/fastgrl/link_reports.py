@@ -122,6 +122,16 @@ def embedding(found: Mapping[str, Any]) -> list[Section]:
     return [(found["file"], fit_rows(found)), ("written", rows)]
 
 
+def folder_embedding(found: Mapping[str, Any]) -> list[Section]:
+    """What `fastgrl embed` shows of a folder that workers embedded."""
+    graph = f"{found['nodes']:,} nodes, {found['edges']:,} edges in {found['blocks']} blocks"
+    seconds = ", ".join(f"{name} {value:.1f} s" for name, value in found["seconds"].items())
+    rows = {"graph": graph, "design": f"{found['design']}, rank {found['rank']}", "took": seconds}
+    files = f"{found['out']}: {len(found['files'])} Parquet files"
+    written = {"folder": files, "rows": f"{found['nodes']:,}, in the order of their ids"}
+    return [("embedding", rows), ("written", written)]
+
+
 def model(found: Mapping[str, Any], graph: Graph, measured: Certificate) -> list[Section]:
     """What `fastgrl link` shows."""
     checked = measures(found["validation"]) or {"ROC-AUC": "not measured: no edges were held out"}

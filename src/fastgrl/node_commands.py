@@ -18,6 +18,7 @@ from fastgrl.command_files import (
     check_model,
     check_table,
     dataset_or_graph,
+    fitted_on,
     ids_of,
     is_table,
     known_ids,
@@ -30,6 +31,7 @@ from fastgrl.command_files import (
 )
 from fastgrl.errors import ArgumentError, FastgrlError, UnknownIdError
 from fastgrl.options import (
+    ClusterOptions,
     Edges,
     Force,
     NodeFileOptions,
@@ -65,6 +67,7 @@ def classify(
     reading: ReadingOptions,
     fit: NodeFitOptions,
     files: NodeFileOptions,
+    workers: ClusterOptions,
     printing: PrintingOptions,
     labels: Annotated[str, typer.Option(metavar="FILE", help="Ids and labels; blank is unknown.")],
     out: Annotated[str, _out("The folder of the model; a table: the classes.", "MODEL")],
@@ -85,10 +88,11 @@ def classify(
         refuse_mixed_output(table, printing)
         check_table(table, force=force, inputs=(edges, reading.nodes, labels, files.features, validation))
     given = read_node_files(edges, labels, validation, reading=reading, files=files, printing=printing)
-    model = _fitted(given, edges, fit, reading, printing, select=select)
-    columns = predicted(model)
-    with bar("measuring how good it is", printing):
-        measured = model.certificate_
+    with fitted_on(workers, fit.max_memory, printing):
+        model = _fitted(given, edges, fit, reading, printing, select=select)
+        columns = predicted(model)
+        with bar("measuring how good it is", printing):
+            measured = model.certificate_
     if folder is not None:
         model.save(folder, force=force)
     if table is not None:
@@ -243,6 +247,7 @@ def evaluate_nodes(
     reading: ReadingOptions,
     fit: NodeFitOptions,
     files: NodeFileOptions,
+    workers: ClusterOptions,
     printing: PrintingOptions,
     labels: Annotated[str | None, typer.Option(metavar="FILE", help="Ids and labels, for a file.")] = None,
     repeat: Annotated[int, typer.Option(metavar="N", parser=whole("repeat", 1), help="Seeds to try.")] = 1,
@@ -271,7 +276,11 @@ def evaluate_nodes(
         if named or labels is None
         else _as_dataset(source, labels, reading, files, printing)
     )
-    with use_threads(reading.threads), bar(f"evaluating {source}", printing) as progress:
+    with (
+        fitted_on(workers, fit.max_memory, printing),
+        use_threads(reading.threads),
+        bar(f"evaluating {source}", printing) as progress,
+    ):
         found = evaluate(
             data,
             _classifier(fit, select=select),

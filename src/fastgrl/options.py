@@ -153,6 +153,22 @@ class FitOptions:
     ] = False
 
 
+_cluster = functools.partial(typer.Option, rich_help_panel="On a cluster", show_default=False)
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """Where the work is done, if not in this process."""
+
+    cluster: Annotated[
+        str | None, _cluster(metavar="ADDRESS|local[:N]", help="Workers of a Dask scheduler.")
+    ] = None
+    blocks: Annotated[int | None, _count(_cluster, "blocks", "Of rows (2 per thread).")] = None
+    checkpoint: Annotated[
+        str | None, _cluster(metavar="DIR", help="Shared folder to go on from after a stop.")
+    ] = None
+
+
 _number = functools.partial(_fit, metavar="X")
 
 

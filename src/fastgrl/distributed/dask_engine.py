@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +17,7 @@ from fastgrl.checks import integer, shown
 from fastgrl.distributed.checkpoints import Checkpoint
 from fastgrl.distributed.clusters import Cluster
 from fastgrl.distributed.engines import Engine
-from fastgrl.errors import ArgumentError, FastgrlError, MissingExtraError, UnavailableError
+from fastgrl.errors import ArgumentError, MissingExtraError, UnavailableError
 
 MISSING = "a cluster needs Dask: pip install 'fastgrl[dask]'"
 _LOCAL = re.compile(r"local(?::(\d+))?")
@@ -37,8 +38,8 @@ def connected(
     "local:4" starts four worker processes here and ends them with the body; `memory_limit` is theirs.
     `blocks` is into how many blocks rows are cut (two for each thread of the workers); results do not depend
     on it. `checkpoint` is a folder that all machines share, in which the results of a long run are kept: the
-    same call goes on where an earlier one ended. What goes wrong with the cluster is one `FastgrlError` that
-    says what, and what to do.
+    same call goes on where an earlier one ended. What goes wrong with the cluster is one `UnavailableError`
+    that says what, and what to do.
     """
     distributed = _dask()
     kept = None if checkpoint is None else Checkpoint.at(checkpoint)
@@ -126,7 +127,8 @@ def engine_of(client: Any) -> Engine:
     def slots() -> int:
         return max(1, int(sum(client.nthreads().values())))
 
-    return Engine("Dask", each, gather, Future, slots)
+    page = str(client.dashboard_link) if find_spec("bokeh") else ""
+    return Engine("Dask", each, gather, Future, slots, page)
 
 
 @contextmanager
@@ -140,12 +142,12 @@ def _clear_errors(address: Any) -> Iterator[None]:
     try:
         yield
     except KilledWorker as error:
-        raise FastgrlError(
+        raise UnavailableError(
             f"a worker of {where} died again and again in the task {_name(error.task)}: a block of rows is "
             "probably larger than its memory. Cut rows into more blocks (--blocks), or give workers more"
         ) from error
     except NoValidWorkerError as error:
-        raise FastgrlError(f"{where} has no worker that can run the work: start some") from error
+        raise UnavailableError(f"{where} has no worker that can run the work: start some") from error
     except (FutureCancelledError, CommClosedError) as error:
         raise UnavailableError(
             f"the scheduler of {where} is gone, and with it what was computed there ({_first(error)}); "

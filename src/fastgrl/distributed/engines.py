@@ -21,6 +21,7 @@ class Engine:
     gather: Callable[[Sequence[Any]], list[Any]]  # what the futures hold
     future: type  # of what `map` returns
     slots: Callable[[], int]  # how many tasks run at a time
+    page: str = ""  # where people can watch it
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,5 +101,9 @@ def run(call: Pending, *values: Any) -> Any:
             return value.function(*map(filled, value.arguments))
         return list(map(filled, value)) if isinstance(value, list) else value
 
-    with use_threads(1), single_threaded_blas(), working_here():  # a worker has other tasks for its other cores
+    with (
+        use_threads(1),
+        single_threaded_blas(),
+        working_here(),
+    ):  # a worker has other tasks for its other cores
         return filled(call)
