@@ -24,10 +24,28 @@ class Library:
     place: Callable[[Any], str]  # the device of an array
     kind: type  # of its arrays
     ready: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+    # (operator, dtype): the operator with its arrays there; None: as `moved` does it
+    operator: Callable[[Any, Any], Any] | None = None
+
+    def moved(self, operator: Any, dtype: Any) -> Any:
+        """An operator made of NumPy arrays, with its arrays there."""
+        if self.operator is not None:
+            return self.operator(operator, dtype)
+        from fastgrl.frameworks.moving import moved
+
+        return moved(operator, self.array(np.zeros(1, dtype)))
 
 
 def numpy_library() -> Library:
-    return Library("numpy", np.array, sp.csr_array, np.asarray, lambda a: "host", np.ndarray)
+    return Library(
+        "numpy",
+        np.array,
+        sp.csr_array,
+        np.asarray,
+        lambda a: "host",
+        np.ndarray,
+        operator=lambda operator, _: operator,
+    )
 
 
 def torch_library() -> Library:
@@ -89,6 +107,30 @@ _MAKERS = {
     "jax": jax_library,
     "tensorflow": tensorflow_library,
 }
+
+
+def cluster_library(cluster: Any) -> Library:
+    """Blocks that lie on a cluster."""
+    from fastgrl.distributed.places import place_on
+    from fastgrl.distributed.shards import share_rows
+    from fastgrl.distributed.talls import Tall, Wide
+    from fastgrl.kernels import csr_from_scipy
+
+    def sparse(a: sp.csr_array) -> Any:
+        return share_rows(cluster, csr_from_scipy(a))
+
+    def moved(operator: Any, dtype: Any) -> Any:
+        return place_on(cluster, dtype).moved(operator)
+
+    return Library(
+        "cluster",
+        lambda a: cluster.spread(np.asarray(a)),
+        sparse,
+        cluster.seam.host,
+        lambda a: "cluster",
+        (Tall, Wide, np.ndarray),
+        operator=moved,
+    )
 
 
 @contextlib.contextmanager

@@ -299,6 +299,36 @@ def test_jax_refuses_to_look_at_numbers_that_are_not_there_yet(jax):
         jax.jit(lambda a: fg.certificate(a, fg.fsvd(a, 2)).captured)(a)
 
 
+def test_jax_can_look_at_numbers_under_grad_alone(jax):
+    a, seen = jax.numpy.asarray(dense(9, 7, np.float64)), []
+
+    def loss(a):
+        svd = fg.fsvd(a, 2, tol=1e-3)
+        seen.extend([fg.certificate(a, svd).next_value, repr(svd)])
+        return svd.s.sum()
+
+    jax.grad(loss)(a)
+    assert seen == [fg.certificate(a, fg.fsvd(a, 2, tol=1e-3)).next_value, repr(fg.fsvd(a, 2, tol=1e-3))]
+
+
+def test_jax_maps_the_pseudo_inverse_over_a_stack(jax):
+    stack = jax.numpy.asarray(np.stack([dense(5, 4, np.float64, seed) for seed in range(3)]))
+    found = jax.vmap(lambda a: solution(a, a, 4))(stack)
+    assert np.abs(found - np.eye(4)).max() < 1e-12
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_jax_names_a_function_that_is_mapped_over_without_its_blocks(jax, check):
+    def scaled(w, like):
+        M = fg.Function((4, 4), lambda X: w[:, None] * X, lambda X: w[:, None] * X, like=like)
+        return fg.fsvd(M, 2, check=check).s
+
+    w = jax.numpy.asarray(np.arange(1.0, 9).reshape(2, 4))
+    with pytest.raises(ArgumentError, match="pass that array as like="):
+        jax.vmap(lambda w: scaled(w, jax.numpy.zeros(1)))(w)
+    assert np.allclose(jax.vmap(lambda w: scaled(w, w))(w), [[4, 3], [8, 7]])
+
+
 def test_jax_in_single_precision_says_so_in_the_certificate(jax):
     a = dense(60, 40, np.float32)
     with jax.enable_x64(False):

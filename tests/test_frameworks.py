@@ -32,10 +32,8 @@ def library(request):
 
 def there(library, name, dtype):
     """A case of the registry with its arrays in the library, and its dense matrix."""
-    from fastgrl.frameworks.moving import moved
-
     A, a = built(name, dtype)
-    return (A if library.name == "numpy" else moved(A, library.array(np.zeros(1, dtype)))), a
+    return library.moved(A, dtype), a
 
 
 def close(a, b, dtype):
@@ -286,8 +284,8 @@ def with_an_entry_outside(library):
 
 
 def test_entries_outside_of_a_sparse_matrix_are_refused_or_padding(library):
-    if library.name == "numpy":
-        return  # SciPy's arrays have tests of their own
+    if library.name in ("numpy", "cluster"):
+        return  # SciPy's arrays, of which both are made, have tests of their own
     if library.name == "jax":
         assert np.allclose(fg.fsvd(with_an_entry_outside(library), 3).s, [1, 1, 0])
         return
@@ -300,6 +298,12 @@ def test_integers_become_numbers_and_half_precision_is_refused(library):
     assert np.allclose(library.host(svd.s), [3, 2])
     with pytest.raises(DtypeError, match="float16"):
         fg.fsvd(library.array(np.eye(3, dtype=np.float16)), 2)
+
+
+@pytest.mark.parametrize("like", [3.0, "float64", [1.0], np.float64])
+def test_like_is_an_array(like):
+    with pytest.raises(DtypeError, match="like must be an array"):
+        fg.Function((2, 2), lambda X: X, lambda X: X, like=like)
 
 
 def test_a_matrix_has_two_dimensions(library):
@@ -328,6 +332,47 @@ def test_an_array_before_an_operator_makes_an_operator(library):
     a, b = library.array(np.eye(3)), fg.Matrix(library.array(np.ones((3, 3))))
     for made in (a @ b, a + b, a - b):
         assert isinstance(made, fg.Operator)
+
+
+ON_THE_SECOND_DEVICE = {
+    "jax": """
+import os
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+import jax
+from jax.experimental.sparse import BCOO
+second = jax.devices()[1]
+A = jax.device_put(jax.numpy.asarray(a), second)
+S = BCOO.fromdense(A)
+def is_there(x): return x.devices() == {second}
+""",
+    "tensorflow": """
+import tensorflow as tf
+config, two = tf.config, [tf.config.LogicalDeviceConfiguration()] * 2
+config.set_logical_device_configuration(config.list_physical_devices("CPU")[0], two)
+with tf.device("CPU:1"):
+    A = tf.constant(a)
+    S = tf.sparse.from_dense(A)
+def is_there(x): return x.device.endswith("CPU:1")
+""",
+}
+
+
+@pytest.mark.parametrize("name", ON_THE_SECOND_DEVICE)
+def test_everything_stays_on_a_device_that_is_not_the_usual_one(name):
+    program = f"""
+import numpy as np
+a = np.random.default_rng(0).standard_normal((9, 9)).astype(np.float32)
+{ON_THE_SECOND_DEVICE[name]}
+import fastgrl as fg
+from fastgrl.frameworks.moving import moved
+double = fg.Function((9, 9), lambda X: 2 * X, lambda X: 2 * X, like=A)
+there = moved(2 * fg.Matrix(a) + fg.Ones((9, 9)), like=A)
+parts = [part for M in (A, S, double, there) for part in fg.fsvd(M, 3)]
+parts += [fg.pinv_apply(fg.fsvd(A, 3), A), (2 * fg.Matrix(S) + double) @ A, there @ A, there.T @ A]
+print(len(parts), all(map(is_there, parts)))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["16", "True"]
 
 
 @pytest.mark.parametrize("name", ["torch", "jax", "tensorflow"])
@@ -361,6 +406,7 @@ def test_nothing_but_small_matrices_goes_to_the_host(method, monkeypatch):
             library.kind, "numpy", lambda tensor: (largest.append(tensor.numel()), numpy(tensor))[1]
         )
         fg.certificate(a, fg.fsvd(a, 8, method=method))
+        fg.Matrix(a) @ library.array(np.ones((4000, 3), np.int64))
     assert largest
     assert max(largest) <= 100 * 100
 
@@ -370,13 +416,13 @@ def test_torch_has_the_threads_that_are_asked_for_within_the_call_only():
         import torch
 
         torch.set_num_threads(2)
-        held, seen = fg.Matrix(library.array(dense(20, 20, np.float64))), []
+        held, seen = fg.Matrix(library.array(dense(20, 20, np.float64)).requires_grad_()), []
 
         def forward(X):
             seen.append(torch.get_num_threads())
             return held @ X
 
         M = fg.Function((20, 20), forward, lambda Y: held.T @ Y, like=library.array(np.zeros(1)))
-        fg.fsvd(M, 2, n_threads=1, check=False)
-        assert set(seen[:-1]) == {1}
+        assert fg.fsvd(M, 2, n_threads=1, check=False).s.requires_grad
+        assert set(seen) == {1}
         assert torch.get_num_threads() == 2

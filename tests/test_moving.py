@@ -82,6 +82,17 @@ def test_numbers_keep_their_type_and_bare_patterns_take_that_of_the_example(libr
     assert moved(fg.Matrix(g.csr), library.array(np.zeros(1))).dtype == np.float64
 
 
+@pytest.mark.parametrize("make", [walk, degree_walk, fg.transition])
+def test_what_jax_has_no_double_precision_for_is_single(make):
+    with libraries.opened("jax") as library:
+        import jax
+
+        with jax.enable_x64(False):
+            there = moved(make(graph(), dtype="float64"), library.array(np.zeros(1, np.float32)))
+            assert there.dtype == np.float32
+            assert fg.fsvd(there, 2).s.dtype == np.float32
+
+
 def test_an_operator_that_holds_no_arrays_stays_itself(library):
     M = fg.Ones((3, 4)) @ fg.Identity(4)
     assert moved(M, library.array(np.zeros(1))) is M

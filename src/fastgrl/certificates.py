@@ -114,7 +114,7 @@ def certificate(
             "a certificate measures, so it needs numbers: ask for it outside of what is traced"
         )
     with use_threads(n_threads), single_threaded_blas(), seam.detached():
-        scale = taming_scale(float(s[0]), seam.kind(s))
+        scale = taming_scale(float(seam.host(s)[0]), seam.kind(s))
         operator, values = operator if scale == 1 else scale * operator, seam.host(s) * scale
         return _measure(operator, U, values, seam.transposed(Vt), scale, n_probes, n_iter, seed)
 
@@ -175,7 +175,7 @@ def _measure(
         residual_norm=math.sqrt(energy) / scale,
         residual_norm_error=error / (2 * math.sqrt(energy)) / scale if energy else 0.0,
         norm=math.sqrt(max(0.0, total)) / scale,
-        next_value=float(following.s[0]) / scale,
+        next_value=float(seam.host(following.s)[0]) / scale,
         note=seam.note,
     )
 

@@ -161,7 +161,7 @@ def _number_on(device: Any) -> Any:
         raise ArgumentError(f"device {str(wanted)!r} holds no numbers to compute with")
     try:
         return torch.zeros(1, dtype=torch.float64, device=wanted)
-    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError, ImportError) as error:
         reason = str(error).strip().split("\n", 1)[0] or type(error).__name__
         raise ArgumentError(f"device {str(wanted)!r} cannot be used here: {reason}") from error
 

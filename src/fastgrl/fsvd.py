@@ -61,7 +61,8 @@ class SVD:
         shape, count = f"{self.U.shape[0]}×{self.Vt.shape[1]}", self.s.shape[0]
         if seam_of(self.s).traces:
             return f"SVD({shape}, rank {count}, traced)"
-        first, last = float(self.s[0]), float(self.s[-1])
+        values = seam_of(self.s).host(self.s)
+        first, last = float(values[0]), float(values[-1])
         return f"SVD({shape}, rank {count}, s = {first:.4g} … {last:.4g}, {self.rounds} rounds)"
 
 
@@ -117,12 +118,13 @@ def fsvd(
         raise ArgumentError(
             "tol looks at numbers that are not there yet while a program is traced: set n_iter"
         )
-    with use_threads(n_threads), single_threaded_blas(), run.seam.detached():
-        if check:
-            check_transpose(operator, seed=seed)
-        run.seam.began({"matrix": repr(operator), "method": method, "seed": seed} | asdict(plan))
-        svd = _triplets(run, find(run, plan, _starting_block(run, plan, start)), plan.rank)
-    svd = cast(SVD, run.seam.attached(operator, svd))
+    with use_threads(n_threads), single_threaded_blas():
+        with run.seam.detached():
+            if check:
+                check_transpose(operator, seed=seed)
+            run.seam.began({"matrix": repr(operator), "method": method, "seed": seed} | asdict(plan))
+            svd = _triplets(run, find(run, plan, _starting_block(run, plan, start)), plan.rank)
+        svd = cast(SVD, run.seam.attached(operator, svd))
     return svd if operator is given else _brought_home(run.seam, svd)
 
 
@@ -153,10 +155,11 @@ def pinv_apply(svd: SVD | tuple[Any, Any, Any], Y: Any, *, rcond: float | None =
     seam = seam_of(U)
     if seam_of(Y).name != seam.name:
         raise DtypeError(f"Y is of {seam_of(Y).name}, but the SVD of {seam.name}")
-    inverse, V = _inverse_values(seam, s, rcond), seam.transposed(Vt)
-    if seam.pseudo_inverse is not None:
-        return seam.pseudo_inverse(U, s, V, inverse, Y)
-    return seam.times(V, inverse[:, None] * seam.cross(U, Y))
+    with seam.working():
+        inverse, V = _inverse_values(seam, s, rcond), seam.transposed(Vt)
+        if seam.pseudo_inverse is not None:
+            return seam.pseudo_inverse(U, s, V, inverse, Y)
+        return seam.times(V, inverse[:, None] * seam.cross(U, Y))
 
 
 def _inverse_values(seam: Seam, s: Any, rcond: float | None) -> Host:
@@ -180,7 +183,7 @@ def check_transpose(operator: Operator, *, seed: int = 0) -> None:
         return
     u = seam.random(columns, 4, dtype, seed, PROBE_STREAM)
     v = seam.random(rows, 4, dtype, seed, PROBE_STREAM + 1)
-    Mu, Mv = operator @ u, operator.T @ v
+    Mu, Mv = seam.sync(operator @ u), seam.sync(operator.T @ v)
     _check_finite(operator, Mu, "M X")
     _check_finite(operator, Mv, "M'X")
     scale = taming_scale(max(seam.peak(Mu), seam.peak(Mv)), dtype)

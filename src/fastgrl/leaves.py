@@ -18,6 +18,7 @@ from fastgrl.checks import (
     checked_shape,
     common_dtype,
     real_dtype,
+    shown,
     size,
 )
 from fastgrl.errors import DtypeError, FastgrlError, ShapeError
@@ -133,6 +134,8 @@ class Function(Operator):
     like: Any = None
 
     def __post_init__(self) -> None:
+        if self.like is not None and known_seam(self.like) is None:
+            raise DtypeError(f"like must be an array such as the functions take, got {shown(self.like)}")
         dtype = checked_dtype(self.dtype) if self.like is None else kind_of(self.like)
         settle(self, shape=checked_shape(self.shape), dtype=dtype, formula=self.name)
 

@@ -79,10 +79,12 @@ class Operator(ABC):
         seam = known_seam(other)
         if seam is None or not seam.is_dense(other):
             return Product(self, as_operator(other))
-        Y = self._multiply(_as_block(seam, other, self))
-        if isinstance(Y, np.ndarray):
+        if isinstance(other, np.ndarray):
+            Y = self._multiply(_as_block(seam, other, self))
             return Y.copy() if np.may_share_memory(Y, other) else Y
-        return 1 * Y if Y is other else Y
+        with seam.working():
+            Y = self._multiply(_as_block(seam, other, self))
+            return 1 * Y if Y is other else Y
 
     def __rmatmul__(self, other: Any) -> Operator:
         return Product(as_operator(other), self)
@@ -419,7 +421,7 @@ def _as_block(seam: Seam, X: Any, operator: Operator) -> Any:
         return seam.widened(X, operator.dtype)
     if kind.kind not in "bui":
         raise DtypeError(f"a block of {kind} is not supported; use float32 or float64")
-    return seam.put(seam.host(X), operator.dtype or np.float64)
+    return seam.cast(X, operator.dtype or np.float64)
 
 
 def _real_number(factor: Any) -> float:

@@ -88,7 +88,10 @@ class Seam:
     small: Any = np  # the namespace of k×k arrays
     sums: Any = np.float64  # the type that Grams are summed in
     qr: Callable[[Block], tuple[Block, Host]] | None = None  # for those that cannot look at numbers
-    detached: Callable[[], AbstractContextManager[Any]] = nullcontext  # nothing in it is differentiated
+    working: Callable[[], AbstractContextManager[Any]] = (
+        nullcontext  # on the device, in the arrays' precision
+    )
+    detached: Callable[[], AbstractContextManager[Any]] = nullcontext  # likewise; nothing is differentiated
     attached: Callable[[Any, Any], Any] = lambda _operator, svd: svd  # the SVD with its derivatives
     note: str = ""  # what a certificate should say
 

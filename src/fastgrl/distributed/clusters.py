@@ -16,7 +16,7 @@ from fastgrl.distributed import tasks
 from fastgrl.distributed.checkpoints import Checkpoint
 from fastgrl.distributed.engines import Engine, Pending, handed_over
 from fastgrl.distributed.plans import RowPlan
-from fastgrl.errors import FastgrlError
+from fastgrl.errors import FastgrlError, ShapeError
 from fastgrl.linalg import sum_of_subtrees
 from fastgrl.seams import Host, Seam
 
@@ -111,6 +111,8 @@ class Cluster:
         """An array of the caller's on the workers, as arguments of tasks: for what is small."""
         from fastgrl.distributed.talls import Tall
 
+        if array.ndim not in (1, 2):
+            raise ShapeError(f"a block on a cluster has 1 or 2 dimensions, got shape {array.shape}")
         plan = self.plan(len(array))
         parts = [Pending(np.array, (array[begin:end],)) for begin, end in plan.bounds]
         return Tall(self, plan, parts, array.shape[1] if array.ndim == 2 else None, array.dtype)

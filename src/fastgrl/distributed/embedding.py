@@ -65,7 +65,7 @@ def embed_folder(
     watch.stop("fit")
     files = vectors_written(cluster, out, graph.ids, vectors.futures)
     watch.stop("write")
-    notices = [*graph.notices, *([FIXED_TERMS] if design == "log-diffusion" and not quick else [])]
+    notices = [FIXED_TERMS] if design == "log-diffusion" and not quick else []
     return {
         "nodes": graph.num_nodes,
         "edges": graph.num_edges,

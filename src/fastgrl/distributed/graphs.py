@@ -73,7 +73,6 @@ class DistributedGraph:
     directed: bool
     weighted: bool
     facts: RowFacts
-    notices: tuple[str, ...] = ()
 
     @property
     def cluster(self) -> Cluster:

@@ -20,6 +20,7 @@ from fastgrl.checks import Array, shown
 from fastgrl.distributed.clusters import Cluster
 from fastgrl.distributed.engines import Pending
 from fastgrl.distributed.graphs import DistributedGraph, RowFacts, row_facts
+from fastgrl.distributed.plans import RowPlan
 from fastgrl.distributed.rows import DistributedRows
 from fastgrl.distributed.transposing import exchanged
 from fastgrl.errors import ArgumentError, InputError, MissingExtraError
@@ -48,7 +49,6 @@ class FileFacts:
     sample: Array
     kind: str
     weighted: bool
-    notices: tuple[str, ...]
 
 
 def parquet_files(folder: str) -> list[str]:
@@ -88,29 +88,50 @@ def load_graph(
     block is a recipe that begins with the files: what a worker loses is read again.
     """
     paths = parquet_files(folder)
+    if cluster.checkpoint is not None:
+        facts = {"files": list(map(fingerprint, paths)), "directed": directed, "read as": repr(options)}
+        cluster.checkpoint.begin(facts)
     files = cluster.submit([Pending(read_file, (path, options or Options())) for path in paths])
-    facts = cluster.gather([Pending(facts_of, (file,)) for file in files])
-    _check_alike(paths, facts)
-    pieces = _ids_by_group(cluster, files, facts)
+    told = cluster.gather([Pending(facts_of, (file,)) for file in files])
+    _check_alike(paths, told)
+    pieces = _ids_by_group(cluster, files, told)
     groups = cluster.submit([Pending(merged_ids, (some,)) for some in pieces])
     counts = cluster.gather([Pending(len, (group,)) for group in groups])
     offsets = np.concatenate([[0], np.cumsum(counts)])
     edges = _numbered_edges(cluster, files, pieces, groups, offsets)
     plan = cluster.plan(int(offsets[-1]))
+
+    def rows() -> DistributedRows:
+        return _rows(cluster, edges, plan, directed=directed, weighted=told[0].weighted)
+
+    kept = rows() if cluster.checkpoint is None else cluster.checkpoint.rows("rows", rows, cluster)
+    counted = cluster.gather(
+        [Pending(row_facts, (part, a)) for part, (a, _) in zip(kept.futures, plan.bounds, strict=True)]
+    )
+    ids = _ids_by_block(cluster, groups, offsets, plan.bounds)
+    return DistributedGraph(kept, ids, directed, told[0].weighted, RowFacts.of_all(counted))
+
+
+def fingerprint(path: str) -> list[Any]:
+    """What tells a file from another that has taken its place."""
+    fs, local = _file_system(path)
+    facts = fs.info(local)
+    changed = next((facts[name] for name in ("mtime", "LastModified", "ETag") if name in facts), None)
+    return [PurePosixPath(path).name, facts.get("size"), str(changed)]
+
+
+def _rows(
+    cluster: Cluster, edges: list[Any], plan: RowPlan, *, directed: bool, weighted: bool
+) -> DistributedRows:
+    """Blocks of rows from the edges of every file."""
     cut = cluster.submit([Pending(cut_edges, (one, plan.cuts, not directed)) for one in edges])
-    pieces = exchanged(cluster, cut, len(plan.bounds))
-    n, kind = plan.rows, np.dtype(np.float64) if facts[0].weighted else None
+    pieces, n = exchanged(cluster, cut, len(plan.bounds)), plan.rows
     parts: list[Any] = [
         Pending(rows_of, (some, begin, end, n))
         for some, (begin, end) in zip(pieces, plan.bounds, strict=True)
     ]
-    rows = DistributedRows(cluster, plan, parts, (n, n), kind, symmetric=not directed)
-    counted = cluster.gather(
-        [Pending(row_facts, (rows.futures[i], a)) for i, (a, _) in enumerate(plan.bounds)]
-    )
-    ids = _ids_by_block(cluster, groups, offsets, plan.bounds)
-    notices = tuple(dict.fromkeys(itertools.chain.from_iterable(one.notices for one in facts)))
-    return DistributedGraph(rows, ids, directed, facts[0].weighted, RowFacts.of_all(counted), notices)
+    kind = np.dtype(np.float64) if weighted else None
+    return DistributedRows(cluster, plan, parts, (n, n), kind, symmetric=not directed)
 
 
 def read_file(path: str, options: Options) -> EdgeFile:
@@ -162,7 +183,7 @@ def facts_of(file: EdgeFile) -> FileFacts:
     """What the caller is told of a file."""
     step = max(1, len(file.ids) // _SAMPLED)
     kind = "text" if file.ids.dtype == object else "numbers"
-    return FileFacts(file.ids[step // 2 :: step], kind, file.weights is not None, ())
+    return FileFacts(file.ids[step // 2 :: step], kind, file.weights is not None)
 
 
 def _check_alike(paths: Sequence[str], facts: Sequence[FileFacts]) -> None:

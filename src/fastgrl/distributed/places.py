@@ -32,18 +32,19 @@ def used(cluster: Cluster) -> Iterator[None]:
 
     The caller holds the graph and what is learnt, as without a cluster.
     """
-    with working_at(_place_on(cluster)):
+    with working_at(place_on(cluster)):
         yield
 
 
-def _place_on(cluster: Cluster) -> Place:
+def place_on(cluster: Cluster, usual: Any = np.float32) -> Place:
+    """A cluster as a place; `usual` is the type of a pattern that stands alone."""
     seam = cluster.seam
     sending = replace(
         seam,
         put=lambda array, dtype: share_block(cluster, np.asarray(array).astype(dtype, copy=False)),
         put_sparse=functools.partial(_send_sparse, cluster),
     )
-    mover = Mover(sending, np.dtype(np.float32), (_Walk,))
+    mover = Mover(sending, np.dtype(usual), (_Walk,))
     return Place(
         seam,
         mover.moved,

@@ -19,7 +19,7 @@ from fastgrl.distributed.clusters import Cluster
 from fastgrl.distributed.engines import Pending
 from fastgrl.distributed.plans import RowPlan
 from fastgrl.distributed.talls import Tall, Wide
-from fastgrl.errors import DtypeError, FastgrlError, ShapeError
+from fastgrl.errors import DtypeError, FastgrlError, NotFiniteError, ShapeError
 from fastgrl.linalg import PROBES, mixing, used_columns
 from fastgrl.seams import Host, Seam
 
@@ -208,7 +208,8 @@ def _signs(U: Tall) -> Host:
 def _unit_peaks(Y: Tall, dtype: Any) -> Tall:
     largest, smallest = _extremes(Y)
     peaks = np.maximum(np.maximum(largest, -smallest), 0)
-    return (Y / np.where(peaks > 0, peaks, 1).astype(Y.dtype)).astype(np.dtype(dtype))
+    unit: Tall = Y / np.where(peaks > 0, peaks, 1).astype(Y.dtype)
+    return unit.astype(np.dtype(dtype))
 
 
 def _sync(block: Tall) -> Tall:
@@ -272,8 +273,12 @@ def _concatenate(blocks: Sequence[Tall], axis: int) -> Tall:
 def _checked(a: Any, name: str, ndim: int) -> Any:
     if a.ndim != ndim:
         raise ShapeError(f"{name} must have {ndim} dimension{'s' * (ndim > 1)}, got shape {a.shape}")
+    if a.dtype.kind in "bui":
+        return a.astype(np.float64)
     if a.dtype not in FLOATS:
         raise DtypeError(f"{name} of {a.dtype} is not supported; use float32 or float64")
+    if isinstance(a, Tall) and not a.finite:
+        raise NotFiniteError(f"{name} contains NaN or Inf")
     return a
 
 

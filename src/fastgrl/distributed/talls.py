@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -57,6 +59,11 @@ class Tall:
         """The blocks of rows, handed over if they were pending."""
         return handed_over(self.cluster.engine, self.parts)
 
+    @functools.cached_property
+    def finite(self) -> bool:
+        """Whether no number is NaN or infinite, looked at once."""
+        return all(self.cluster.gather([Pending(tasks.is_finite, (part,)) for part in self.futures]))
+
     def of(self, parts: list[Any], columns: int | None, dtype: Any = None) -> Tall:
         """Another block with the same rows."""
         return Tall(self.cluster, self.plan, parts, columns, np.dtype(dtype or self.dtype))
@@ -97,10 +104,11 @@ class Tall:
         """The number of the first chunk of every block."""
         return [begin // CHUNK_ROWS for begin, _ in self.plan.bounds]
 
-    def _with(self, function: Callable[..., Any], other: Any, *, swapped: bool = False) -> Tall:
+    def _with(self, function: Callable[..., Any], other: Any, *, swapped: bool = False) -> Any:
+        if not isinstance(other, Tall | np.ndarray | Real):
+            return NotImplemented
         here = np.empty((0,) * self.ndim, self.dtype)
-        there = np.empty((0,) * other.ndim, other.dtype) if isinstance(other, Tall) else other
-        there = np.empty((0,), there.dtype) if isinstance(there, np.ndarray) else there
+        there: Any = other if isinstance(other, Real) else np.empty(0, other.dtype)
         kind = np.result_type(here, there)
         columns = self.columns
         if isinstance(other, Tall) and other.columns is not None and self.columns is not None:
@@ -110,22 +118,22 @@ class Tall:
             calls = [Pending(call.function, call.arguments[::-1]) for call in calls]
         return self.of(calls, columns, kind)
 
-    def __add__(self, other: Any) -> Tall:
+    def __add__(self, other: Any) -> Any:
         return self._with(operator.add, other)
 
-    def __sub__(self, other: Any) -> Tall:
+    def __sub__(self, other: Any) -> Any:
         return self._with(operator.sub, other)
 
-    def __mul__(self, other: Any) -> Tall:
+    def __mul__(self, other: Any) -> Any:
         return self._with(operator.mul, other)
 
-    def __truediv__(self, other: Any) -> Tall:
+    def __truediv__(self, other: Any) -> Any:
         return self._with(operator.truediv, other)
 
-    def __radd__(self, other: Any) -> Tall:
+    def __radd__(self, other: Any) -> Any:
         return self._with(operator.add, other, swapped=True)
 
-    def __rmul__(self, other: Any) -> Tall:
+    def __rmul__(self, other: Any) -> Any:
         return self._with(operator.mul, other, swapped=True)
 
     def __neg__(self) -> Tall:

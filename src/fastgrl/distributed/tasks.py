@@ -238,6 +238,11 @@ def extremes(block: Array) -> tuple[Array, Array]:
     return block.max(0, initial=-np.inf), block.min(0, initial=np.inf)
 
 
+def is_finite(block: Array) -> bool:
+    """Whether no number is NaN or infinite."""
+    return bool(np.isfinite(block).all())
+
+
 # Rows picked out of all, and put back.
 
 

@@ -39,7 +39,6 @@ class Library:
     put_sparse: Callable[[CSR, Any], Any]  # (matrix, dtype): likewise; a pattern without values holds ones
     host: Callable[[Any], Host]
     kind: Callable[[Any], np.dtype[Any] | None]  # None for types that NumPy does not have
-    is_own: Callable[[Any], bool]
     is_dense: Callable[[Any], bool]
     is_finite: Callable[[Any], bool]
     constant: Callable[[Block], Block]
@@ -50,6 +49,7 @@ class Library:
     small: Any = np
     sums: Any = np.float64
     qr: Callable[[Block], tuple[Block, Host]] | None = None
+    working: Callable[[], AbstractContextManager[Any]] = nullcontext
     detached: Callable[[], AbstractContextManager[Any]] = nullcontext
     attached: Callable[[Any, Any], Any] = lambda _operator, svd: svd
     note: str = ""
@@ -107,6 +107,7 @@ def seam_from(library: Library) -> Seam:
         small=library.small,
         sums=library.sums,
         qr=library.qr,
+        working=library.working,
         detached=library.detached,
         attached=library.attached,
         note=library.note,
@@ -270,9 +271,9 @@ def _checked(library: Library, array: Any, name: str, ndim: int) -> Any:
 
 
 def _like(library: Library, returned: Any, block: Block) -> Block:
-    if not library.is_own(returned):
+    if not library.is_dense(returned):
         raise DtypeError(
-            f"a product of a block of {library.name} must be one too, but its function returned "
+            f"a product of a block of {library.name} must be a dense one too, but its function returned "
             f"{type(returned).__name__}"
         )
     kind = _kind(library, "a product", returned)

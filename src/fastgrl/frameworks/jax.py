@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fastgrl.errors import MissingExtraError
+from fastgrl.errors import ArgumentError, MissingExtraError
 from fastgrl.frameworks.blocks import Library, in_chunks, seam_from
 from fastgrl.frameworks.derivatives import (
     MOST_STEPS,
@@ -41,23 +41,36 @@ _NOTE = "sums in single precision, because JAX's x64 is off: jax.enable_x64(True
 
 def seam_for(array: Any) -> Seam:
     """The seam of concrete arrays, or of those that are traced; sums as precise as JAX is told to be."""
-    return _seam(_is_traced(array), bool(jax.config.jax_enable_x64))
+    known = _known(array)
+    return _seam(known is None, None if known is None else _device(known), bool(jax.config.jax_enable_x64))
 
 
-def _is_traced(array: Any) -> bool:
-    """Whether numbers are unknown: under `jit` all are, under `vmap` some; under `grad` alone none."""
+def _known(array: Any) -> Any:
+    """The numbers of an array, None while they are unknown: under `jit` all are, under `vmap` some."""
     held = array.data if isinstance(array, sparse.JAXSparse) else array
     if isinstance(held, jax.core.Tracer):
-        return isinstance(jax.lax.stop_gradient(held), jax.core.Tracer)
-    return isinstance(jnp.zeros(()), jax.core.Tracer)
+        held = jax.lax.stop_gradient(held)  # under `grad` alone this is enough
+        return None if isinstance(held, jax.core.Tracer) else held
+    return None if isinstance(jnp.zeros(()), jax.core.Tracer) else held
+
+
+def _device(array: Any) -> Any:
+    """The device that an array was put on; None where JAX chooses, or where there are several."""
+    devices = array.devices() if array.committed else ()
+    return next(iter(devices)) if len(devices) == 1 else None
 
 
 @functools.cache
-def _seam(traced: bool, double: bool) -> Seam:
+def _seam(traced: bool, device: Any, double: bool) -> Seam:
+    def put(array: Any, dtype: Any) -> Any:
+        if traced:
+            return jnp.asarray(array, _own(dtype))
+        return jax.device_put(np.array(array, _own(dtype)), device)  # a copy, whose memory JAX may keep
+
     return seam_from(
         Library(
             name="JAX",
-            normal=_normal,
+            normal=functools.partial(_normal, device),
             matmul=_matmul,
             gram=_gram,
             rough_gram=_rough_gram,
@@ -72,14 +85,13 @@ def _seam(traced: bool, double: bool) -> Seam:
             spread_rows=lambda Y, rows, count: jnp.zeros((count, Y.shape[1]), Y.dtype).at[rows].add(Y),
             broadcast=lambda row, rows: jnp.broadcast_to(row, (rows, row.shape[0])),
             cast=lambda array, dtype: array.astype(_own(dtype)),
-            put=lambda array, dtype: jnp.asarray(array, _own(dtype)),
-            put_sparse=_put_sparse,
+            put=put,
+            put_sparse=functools.partial(_put_sparse, put),
             host=(lambda array: array) if traced else _host,
-            kind=lambda array: np.dtype(array.dtype) if array.dtype.kind in "fiub" else None,
-            is_own=lambda value: isinstance(value, jax.Array),
+            kind=_kind,
             is_dense=lambda value: isinstance(value, jax.Array),
             is_finite=_is_finite,
-            constant=jax.lax.stop_gradient,
+            constant=jax.lax.stop_gradient if traced else _constant,
             small=jnp if traced else np,
             sums=np.float64 if double else np.float32,
             qr=jnp.linalg.qr if traced else None,
@@ -102,9 +114,25 @@ def _host(array: Any) -> Host:
     return np.asarray(jax.lax.stop_gradient(array))
 
 
-def _normal(rows: int, columns: int, dtype: Any, seed: int, stream: int) -> Any:
+def _kind(array: Any) -> np.dtype[Any] | None:
+    kind = array.dtype
+    return kind if isinstance(kind, np.dtype) and kind.kind in "fiub" else None
+
+
+def _constant(block: Any) -> Any:
+    constant = jax.lax.stop_gradient(block)
+    if isinstance(constant, jax.core.Tracer):
+        raise ArgumentError(
+            "a function closes over an array that vmap maps over, whose numbers are not known yet: "
+            "pass that array as like="
+        )
+    return constant
+
+
+def _normal(device: Any, rows: int, columns: int, dtype: Any, seed: int, stream: int) -> Any:
     first, second = np.random.SeedSequence([seed, stream]).generate_state(2, np.uint32)
-    key = jax.random.fold_in(jax.random.key(first), second)
+    key = jax.random.key(first)
+    key = jax.random.fold_in(key if device is None else jax.device_put(key, device), second)
     return jax.random.normal(key, (rows, columns), _own(dtype))
 
 
@@ -189,10 +217,10 @@ def _within_shape(a: Any) -> Any:
     return sparse.BCOO((jnp.where(inside, a.data, 0), where), shape=a.shape).sort_indices()
 
 
-def _put_sparse(matrix: CSR, dtype: Any) -> Any:
+def _put_sparse(put: Callable[[Any, Any], Any], matrix: CSR, dtype: Any) -> Any:
     values = np.ones(len(matrix.indices)) if matrix.values is None else matrix.values
-    indices, indptr = (jnp.asarray(part, np.int32) for part in (matrix.indices, matrix.indptr))
-    return sparse.BCSR((jnp.asarray(values, _own(dtype)), indices, indptr), shape=matrix.shape)
+    indices, indptr = (put(part, np.int32) for part in (matrix.indices, matrix.indptr))
+    return sparse.BCSR((put(values, dtype), indices, indptr), shape=matrix.shape)
 
 
 def _matmul(a: Any, X: Any) -> Any:
@@ -213,15 +241,15 @@ def _sparse_product(a: Any, X: Any) -> Any:
 
 
 def _is_finite(array: Any) -> bool:
-    numbers = jax.lax.stop_gradient(array.data if isinstance(array, sparse.JAXSparse) else array)
-    return _is_traced(numbers) or bool(jnp.isfinite(numbers).all())
+    known = _known(array)
+    return known is None or bool(jnp.isfinite(known).all())
 
 
 # Derivatives.
 
 
 def _repeat(unfinished: Callable[[Any], Any], step: Callable[[Any], Any], state: Any) -> Any:
-    if _is_traced(state[0]):
+    if _known(state[0]) is None:
 
         def go_on(counted: Any) -> Any:
             return (counted[0] < MOST_STEPS) & unfinished(counted[1])

@@ -22,9 +22,9 @@ from fastgrl.seams import Seam, known_seam
 def moved(operator: Operator, like: Any) -> Operator:
     """The same matrix, with every NumPy array it holds put where `like` is: its library, on its device.
 
-    Numbers keep their type; a pattern that stands alone, without any, takes that of `like`. Row numbers stay
-    on the host, arrays of other libraries where they are. An operator made of functions cannot be moved,
-    since nobody knows what they hold.
+    Numbers keep their type, or take the one that the library has (JAX without x64); a pattern that stands
+    alone, without any, takes that of `like`. Row numbers stay on the host, arrays of other libraries where
+    they are. An operator made of functions cannot be moved, since nobody knows what they hold.
 
     >>> import torch
     >>> from fastgrl.frameworks.moving import moved
@@ -50,7 +50,8 @@ class Mover:
 
     def moved(self, operator: Operator) -> Operator:
         """The operator with its arrays moved; itself if it holds none."""
-        return self._moved(operator, operator.dtype or self.usual)
+        wanted = operator.dtype or self.usual
+        return self._moved(operator, self.seam.kind(self.seam.put(np.zeros(0), wanted)))
 
     def _moved(self, operator: Operator, dtype: Any) -> Operator:
         if isinstance(operator, Fused) and not isinstance(operator, self.fused):
@@ -73,6 +74,8 @@ class Mover:
             if dtype not in placed:
                 placed[dtype] = self.seam.put_sparse(value, dtype)
             return placed[dtype]
+        if isinstance(value, np.dtype):
+            return dtype
         if isinstance(value, np.ndarray) and value.dtype in FLOATS:
             return self.seam.put(value, dtype)
         return value

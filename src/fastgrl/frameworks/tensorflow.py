@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,17 +90,23 @@ def _seam_on(device: str) -> Seam:
             put_sparse=put_sparse,
             host=lambda tensor: tensor.numpy(),
             kind=lambda tensor: _KINDS.get(tensor.dtype),
-            is_own=lambda value: isinstance(value, _DENSE),
             is_dense=lambda value: isinstance(value, _DENSE),
             is_finite=lambda tensor: bool(tf.reduce_all(tf.math.is_finite(_numbers(tensor)))),
             constant=tf.stop_gradient,
             stored=_stored,
             widened=_widened,
-            # It lifts out of everything that is built or recorded around it; here only tapes are.
-            detached=tf.init_scope,
-            attached=_attached,
+            working=functools.partial(tf.device, device),
+            detached=functools.partial(_detached, device),
+            attached=functools.partial(_attached, device),
         )
     )
+
+
+@contextmanager
+def _detached(device: str) -> Iterator[None]:
+    # It lifts out of everything that is built or recorded around it; here only tapes are.
+    with tf.init_scope(), tf.device(device):
+        yield
 
 
 def _name(device: str) -> str:
@@ -225,7 +233,8 @@ class Sparse:
                 Y = self._product(X)
 
             def gradient(Y_bar: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-                return self._sampled(Y_bar, X), self.transposed.product(Y_bar)
+                with tf.device(self.values.device):
+                    return self._sampled(Y_bar, X), self.transposed.product(Y_bar)
 
             return Y, gradient
 
@@ -266,8 +275,13 @@ ARITHMETIC = Arithmetic(
 )
 
 
-def _attached(operator: Operator, svd: SVD) -> SVD:
+def _attached(device: str, operator: Operator, svd: SVD) -> SVD:
     """The SVD as a function of whatever the operator's products depend on."""
+    with tf.device(device):
+        return _as_function(operator, svd)
+
+
+def _as_function(operator: Operator, svd: SVD) -> SVD:
     U, s, V = svd.U, svd.s, tf.transpose(svd.Vt)
     if not _is_watched(operator @ V[:, :1]):
         return svd
@@ -300,7 +314,7 @@ def _is_watched(tensor: tf.Tensor) -> bool:
 
 def _cotangents(at: Factorised, Z: tf.Tensor, Zt: tf.Tensor, *cotangents: tf.Tensor) -> Any:
     """The rule, which has no derivative of its own."""
-    with tf.init_scope():
+    with _detached(Z.device):
         found = product_cotangents(ARITHMETIC, at, *cotangents)
 
     def refuse(*_: tf.Tensor) -> Any:

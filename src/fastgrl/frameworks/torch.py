@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 
-from fastgrl.errors import ArgumentError, MissingExtraError
+from fastgrl.errors import ArgumentError, MissingExtraError, ShapeError
 from fastgrl.frameworks.blocks import Library, in_chunks, seam_from
 from fastgrl.frameworks.derivatives import (
     MOST_STEPS,
@@ -79,25 +79,38 @@ def _seam_on(device: torch.device) -> Seam:
             put_sparse=put_sparse,
             host=lambda tensor: tensor.detach().cpu().numpy(),
             kind=lambda tensor: _KINDS.get(tensor.dtype),
-            is_own=lambda value: isinstance(value, torch.Tensor),
             is_dense=lambda value: isinstance(value, torch.Tensor) and value.layout == torch.strided,
             is_finite=lambda tensor: bool(torch.isfinite(_numbers(tensor)).all()),
             constant=lambda block: block.detach(),
-            detached=_detached,
+            working=functools.partial(_own_precision, device),
+            detached=functools.partial(_detached, device),
             attached=_attached,
         )
     )
 
 
+def _own_precision(device: torch.device) -> AbstractContextManager[Any]:
+    """Without autocast, which would multiply in half of it."""
+    mixed = torch.is_autocast_enabled(device.type)
+    return torch.autocast(device.type, enabled=False) if mixed else nullcontext()
+
+
 @contextmanager
-def _detached() -> Iterator[None]:
-    """Nothing in it is differentiated, and PyTorch has the threads that `n_threads=` asks for."""
+def _detached(device: torch.device) -> Iterator[None]:
+    """Nothing in it is differentiated."""
+    fixed = torch.no_grad(), forward_ad._set_fwd_grad_enabled(False)
+    with _requested_threads(), _own_precision(device), fixed[0], fixed[1]:
+        yield
+
+
+@contextmanager
+def _requested_threads() -> Iterator[None]:
+    """PyTorch has the threads that `n_threads=` asks for."""
     before, wanted = torch.get_num_threads(), requested_threads()
     if wanted is not None:
         torch.set_num_threads(wanted)
     try:
-        with torch.no_grad(), forward_ad._set_fwd_grad_enabled(False):
-            yield
+        yield
     finally:
         if wanted is not None:
             torch.set_num_threads(before)
@@ -226,6 +239,13 @@ def _by_rows(a: torch.Tensor) -> torch.Tensor:
     """A sparse tensor by rows, whatever its layout: products are many times faster so."""
     if a.layout == torch.strided:
         return a
+    if (a.sparse_dim(), a.dense_dim()) != (2, 0):
+        raise ShapeError(
+            f"a sparse tensor must be a matrix of numbers, got {a.sparse_dim()} sparse and {a.dense_dim()} "
+            f"dense dimensions of shape {tuple(a.shape)}: use to_dense()"
+        )
+    if a.layout in (torch.sparse_bsr, torch.sparse_bsc):
+        a = a.to_sparse_coo()
     if a.layout == torch.sparse_coo:
         where, shape = a._indices(), torch.tensor(a.shape, device=a.device)[:, None]
         if not bool(((where >= 0) & (where < shape)).all()):
@@ -252,7 +272,9 @@ def _outside(a: torch.Tensor) -> ArgumentError:
 
 def _csr(indptr: Any, indices: Any, values: Any, shape: Any) -> torch.Tensor:
     with _quiet():
-        return torch.sparse_csr_tensor(indptr, indices, values, tuple(shape), check_invariants=False)
+        return torch.sparse_csr_tensor(
+            indptr, indices, values, tuple(shape), device=values.device, check_invariants=False
+        )
 
 
 @contextmanager
@@ -303,7 +325,7 @@ class _Factors(torch.autograd.Function):  # type: ignore[misc]
         Z, Zt, U, s, V = ctx.saved_tensors
         M, transpose = ctx.operator, ctx.operator.T
         at = Factorised(U, s, V, M.__matmul__, transpose.__matmul__, torch.finfo(s.dtype).eps)
-        with torch.no_grad():
+        with torch.no_grad(), _own_precision(s.device):
             bars = product_cotangents(ARITHMETIC, at, *cotangents)
         once = (_Once.apply(bar, of) for bar, of in zip(bars, (Z, Zt), strict=True))
         return (*once, None, None, None, None)
@@ -327,6 +349,11 @@ def _attached(operator: Operator, svd: SVD) -> SVD:
     forward_mode = forward_ad._current_level >= 0
     if not forward_mode and not torch.is_grad_enabled():
         return svd
+    with _requested_threads():
+        return _as_function(operator, svd, forward_mode)
+
+
+def _as_function(operator: Operator, svd: SVD, forward_mode: bool) -> SVD:
     product = operator @ svd.Vt[:1].T
     if forward_mode and forward_ad.unpack_dual(product).tangent is not None:
         refuse_forward_mode()

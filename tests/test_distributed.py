@@ -1,0 +1,339 @@
+"""Blocks, loading, embedding, checkpoints: what does not depend on which engine runs the tasks.
+
+The tasks run in this process; `test_cluster.py` has real workers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from clusters import edge_folder, in_one_process, vectors_in
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fastgrl as fg
+from fastgrl.datasets import block_model, rmat
+from fastgrl.distributed.checkpoints import Checkpoint
+from fastgrl.distributed.clusters import Cluster
+from fastgrl.distributed.embedding import embed_folder
+from fastgrl.distributed.engines import HERE
+from fastgrl.distributed.loading import load_graph
+from fastgrl.distributed.places import used
+from fastgrl.distributed.plans import RowPlan
+from fastgrl.errors import ArgumentError, FastgrlError, InputError, ShapeError
+from fastgrl.io.layout import Options
+from fastgrl.linalg import CHUNK_ROWS, subtrees, sum_of_subtrees, tree_sum
+from fastgrl.link_runs import Parameters, fit_graph
+from fastgrl.walks import degree_walk, walk
+
+kinds = pytest.mark.parametrize(
+    ("directed", "weighted"), [(a, b) for a in (False, True) for b in (False, True)]
+)
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    return Cluster(HERE, 3, storage=tmp_path / "storage")
+
+
+def same(a, b, cluster):
+    host = cluster.seam.host
+    return all(np.array_equal(x, host(y)) for x, y in zip(a, b, strict=True))
+
+
+# ---- sums and plans
+
+
+@given(st.lists(st.floats(-1e8, 1e8), min_size=1, max_size=70), st.lists(st.integers(0, 70), max_size=6))
+def test_sums_of_any_ranges_of_chunks_make_up_the_one_tree(values, cuts):
+    terms, total = [np.float64(value) for value in values], len(values)
+    bounds = sorted({0, total, *(min(cut, total) for cut in cuts)})
+    found = {}
+    for begin, end in itertools.pairwise(bounds):
+        found |= subtrees(terms.__getitem__, begin, end, total)
+    assert sum_of_subtrees(found, total) == tree_sum(terms)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 99))
+def test_blocks_are_whole_chunks_and_cover_all_rows_once(rows, blocks):
+    plan = RowPlan.even(rows, blocks)
+    assert plan.cuts[0] == 0
+    assert plan.cuts[-1] == rows
+    assert all(cut % CHUNK_ROWS == 0 for cut in plan.cuts[:-1])
+    assert all(a < b for a, b in plan.bounds) or rows == 0
+    assert len(plan.bounds) == min(blocks, plan.chunks)
+
+
+# ---- arithmetic of blocks
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 9000), st.integers(0, 9000), st.integers(1, 5))
+def test_rows_and_columns_are_taken_as_from_an_array(first, second, blocks):
+    block = np.random.default_rng(0).standard_normal((9000, 3))
+    tall = Cluster(HERE, blocks).spread(block)
+    begin, end = sorted((first, second))
+    host = tall.cluster.seam.host
+    assert np.array_equal(host(tall[begin:end]), block[begin:end])
+    assert np.array_equal(host(tall[:, 1:]), block[:, 1:])
+    assert np.array_equal(host(2 * tall - tall[:, :1] * tall / 3.0), 2 * block - block[:, :1] * block / 3.0)
+
+
+def test_blocks_with_other_rows_do_not_mix(cluster):
+    with pytest.raises(ShapeError, match="same rows"):
+        _ = cluster.spread(np.zeros((9000, 2))) + cluster.spread(np.zeros((8000, 2)))
+
+
+def test_more_than_may_come_back_is_refused(cluster):
+    tall = replace(cluster, most_bytes=100).spread(np.zeros((50, 3)))
+    with pytest.raises(FastgrlError, match=r"1,200 bytes.*100 bytes are allowed"):
+        tall.cluster.seam.host(tall)
+
+
+# ---- loading
+
+
+@kinds
+@pytest.mark.parametrize("text", [True, False])
+@pytest.mark.parametrize("blocks", [1, 4])
+def test_a_folder_is_the_graph_of_its_files_bit_for_bit(tmp_path, directed, weighted, text, blocks):
+    table = edge_folder(tmp_path / "edges", 9000, 20_000, text=text, weighted=weighted)
+    ours = in_one_process(table, directed=directed)
+    cluster = Cluster(HERE, blocks)
+    graph = load_graph(cluster, str(tmp_path / "edges"), directed=directed)
+    assert np.array_equal(np.concatenate(cluster.gather(graph.ids)), ours.node_ids)
+    assert (graph.num_nodes, graph.num_edges) == (ours.num_nodes, ours.num_edges)
+    assert graph.degree_span == pytest.approx(ours.degree_span)
+    for matrix in (walk, degree_walk):
+        assert same(fg.fsvd(matrix(ours), 6, n_iter=2), fg.fsvd(matrix(graph), 6, n_iter=2), cluster)
+
+
+def test_the_order_of_nodes_does_not_depend_on_files_or_blocks(tmp_path):
+    orders = []
+    for files, blocks in [(1, 1), (2, 5), (9, 3)]:
+        folder = tmp_path / f"{files}"
+        edge_folder(folder, 9000, 5000, files=files)
+        cluster = Cluster(HERE, blocks)
+        orders.append(np.concatenate(cluster.gather(load_graph(cluster, str(folder)).ids)))
+    assert all(np.array_equal(orders[0], other) for other in orders)
+
+
+def test_repeats_are_merged_and_loops_kept(tmp_path):
+    rows = {
+        "source": ["b", "a", "b", "c", "c"],
+        "target": ["a", "b", "a", "c", "a"],
+        "weight": [1, 2, 4, 8, 16],
+    }
+    (tmp_path / "edges").mkdir()
+    pd.DataFrame(rows).iloc[:3].to_parquet(tmp_path / "edges" / "one.parquet")
+    pd.DataFrame(rows).iloc[3:].to_parquet(tmp_path / "edges" / "two.parquet")
+    cluster = Cluster(HERE, 2)
+    graph = load_graph(cluster, str(tmp_path / "edges"))
+    (csr,) = cluster.gather(graph.csr.futures)
+    assert csr.as_scipy.toarray().tolist() == [[0, 7, 16], [7, 0, 0], [16, 0, 8]]
+    assert (graph.num_edges, graph.facts.loops) == (3, 1)
+
+
+def write(folder, name, **columns):
+    folder.mkdir(exist_ok=True)
+    pd.DataFrame(columns).to_parquet(folder / name)
+
+
+def wrong_folders(tmp_path):
+    folder = tmp_path / "edges"
+    write(folder, "a.parquet", source=["x"], target=["y"])
+    yield (
+        "one is text",
+        lambda: write(folder, "b.parquet", source=[1], target=[2]),
+        "text in .* and numbers in",
+    )
+    yield (
+        "weights",
+        lambda: write(folder, "b.parquet", source=["x"], target=["z"], weight=[1.0]),
+        "has weights",
+    )
+    yield "empty file", lambda: write(folder, "b.parquet", source=[], target=[]), "b.parquet is empty"
+    yield (
+        "missing id",
+        lambda: write(folder, "b.parquet", source=["x", None], target=["y", "z"]),
+        "row 2.*missing",
+    )
+    yield "mixed", lambda: write(folder, "b.parquet", source=["x"], target=[1]), "text and the other is not"
+    yield (
+        "negative",
+        lambda: write(folder, "b.parquet", source=["x"], target=["y"], weight=[-1.0]),
+        "negative",
+    )
+    yield "damaged", lambda: (folder / "b.parquet").write_bytes(b"PAR1 no"), "b.parquet: not a whole Parquet"
+
+
+@pytest.mark.parametrize("number", range(7))
+def test_what_is_wrong_with_a_file_is_said_with_its_name(tmp_path, cluster, number):
+    _, make, words = list(wrong_folders(tmp_path))[number]
+    make()
+    with pytest.raises(InputError, match=words):
+        load_graph(cluster, str(tmp_path / "edges"))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("nothing", "no folder"), (".", "no files that end in .parquet")]
+)
+def test_a_folder_without_edges_is_refused(tmp_path, cluster, name, words):
+    with pytest.raises(InputError, match=words):
+        load_graph(cluster, str(tmp_path / name))
+
+
+def test_columns_and_weights_are_chosen_as_everywhere(tmp_path, cluster):
+    write(tmp_path / "e", "a.parquet", w=[2.0, 3.0], to=["b", "c"], frm=["a", "b"])
+    graph = load_graph(cluster, str(tmp_path / "e"), options=Options(columns="frm,to", weight="w"))
+    assert (graph.weighted, graph.largest_weight, graph.num_nodes) == (True, 3.0, 3)
+    graph = load_graph(cluster, str(tmp_path / "e"), options=Options(columns="frm,to", unweighted=True))
+    assert graph.weights is None
+
+
+# ---- from folder to folder
+
+
+@kinds
+@pytest.mark.parametrize(
+    ("design", "quick"), [("degree-walk", False), ("walk", False), ("log-diffusion", True)]
+)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_vectors_are_those_of_one_process_bit_for_bit(
+    tmp_path, cluster, directed, weighted, design, quick, side
+):
+    table = edge_folder(tmp_path / "edges", 5000, 12_000, weighted=weighted)
+    ours = in_one_process(table, directed=directed)
+    run = fit_graph(ours, Parameters(design=design, n_components=10, select=False), quick=quick)
+    how = {"design": design, "quick": quick, "rank": 10, "side": side, "directed": directed}
+    told = embed_folder(cluster, str(tmp_path / "edges"), str(tmp_path / "out"), **how)
+    ids, vectors = vectors_in(tmp_path / "out")
+    assert np.array_equal(ids, ours.node_ids)
+    assert np.array_equal(vectors, run.left if side == "left" else run.right)
+    assert told["files"] == sorted(file.name for file in (tmp_path / "out").iterdir())
+
+
+def test_log_diffusion_has_fixed_weights_and_says_so(tmp_path, cluster):
+    edge_folder(tmp_path / "edges", 300, 900)
+    told = embed_folder(cluster, str(tmp_path / "edges"), str(tmp_path / "out"), rank=6)
+    assert "fixed weights" in told["notices"][-1]
+    assert vectors_in(tmp_path / "out")[1].shape == (told["nodes"], 6)
+
+
+def test_a_folder_that_is_there_stays_unless_told_otherwise(tmp_path, cluster):
+    edge_folder(tmp_path / "edges", 300, 900)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").write_text("x")
+    with pytest.raises(ArgumentError, match="exists"):
+        embed_folder(cluster, str(tmp_path / "edges"), str(tmp_path / "out"), design="walk", rank=2)
+    embed_folder(cluster, str(tmp_path / "edges"), str(tmp_path / "out"), design="walk", rank=2, force=True)
+    assert [file.name for file in (tmp_path / "out").iterdir()] == ["part-00000.parquet"]
+
+
+def test_what_fails_leaves_nothing_behind(tmp_path, cluster):
+    edge_folder(tmp_path / "edges", 300, 900)
+    for wrong in ({"rank": 301}, {"design": "shrunken"}, {"design": "walk", "negative": -1.0}):
+        with pytest.raises(ArgumentError):
+            embed_folder(cluster, str(tmp_path / "edges"), str(tmp_path / "out"), **wrong)
+    assert [file.name for file in tmp_path.iterdir() if "out" in file.name] == []
+
+
+# ---- checkpoints
+
+
+def checkpointed(folder, blocks=3):
+    return Cluster(HERE, blocks, checkpoint=Checkpoint.at(folder))
+
+
+@pytest.mark.parametrize("design", ["degree-walk", "log-diffusion"])
+def test_a_run_goes_on_from_its_checkpoint_with_the_same_bits(tmp_path, design, monkeypatch):
+    edge_folder(tmp_path / "edges", 9000, 20_000)
+    how = {"design": design, "rank": 8, "quick": design == "log-diffusion"}
+    edges = str(tmp_path / "edges")
+    embed_folder(Cluster(HERE, 3), edges, str(tmp_path / "plain"), **how)
+
+    def stop(done, total):
+        if done == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        embed_folder(checkpointed(tmp_path / "kept"), edges, str(tmp_path / "out"), progress=stop, **how)
+    assert not (tmp_path / "out").exists()
+    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").rglob("part-*")}
+    assert written
+    # Other workers, and another wish for blocks: the first cut is kept.
+    embed_folder(checkpointed(tmp_path / "kept", 5), edges, str(tmp_path / "out"), **how)
+    assert {path: path.stat().st_mtime_ns for path in written} == written
+    for one, other in zip(vectors_in(tmp_path / "plain"), vectors_in(tmp_path / "out"), strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_the_checkpoint_of_another_run_is_refused(tmp_path):
+    edge_folder(tmp_path / "edges", 300, 900)
+    how = {"design": "walk", "rank": 4}
+    edges = str(tmp_path / "edges")
+    embed_folder(checkpointed(tmp_path / "kept"), edges, str(tmp_path / "one"), **how)
+    with pytest.raises(ArgumentError, match=r"another run \(seed was 0, and is 1 now\)"):
+        embed_folder(checkpointed(tmp_path / "kept"), edges, str(tmp_path / "two"), seed=1, **how)
+
+
+def test_a_checkpoint_of_other_edges_is_refused(tmp_path):
+    edge_folder(tmp_path / "edges", 300, 900)
+    how = {"design": "walk", "rank": 4}
+    embed_folder(checkpointed(tmp_path / "kept"), str(tmp_path / "edges"), str(tmp_path / "one"), **how)
+    write(tmp_path / "edges", "part-3.parquet", source=["n0000001"], target=["n0000002"])
+    with pytest.raises(ArgumentError, match="another run"):
+        embed_folder(checkpointed(tmp_path / "kept"), str(tmp_path / "edges"), str(tmp_path / "two"), **how)
+
+
+def test_a_damaged_checkpoint_is_an_error_that_says_so(tmp_path):
+    edge_folder(tmp_path / "edges", 300, 900)
+    how = {"design": "walk", "rank": 4}
+    embed_folder(checkpointed(tmp_path / "kept"), str(tmp_path / "edges"), str(tmp_path / "one"), **how)
+    for file in (tmp_path / "kept").rglob("facts.json"):
+        file.write_text(json.dumps({})[:1])
+    with pytest.raises(OSError, match="delete the checkpoint"):
+        embed_folder(checkpointed(tmp_path / "kept"), str(tmp_path / "edges"), str(tmp_path / "two"), **how)
+
+
+# ---- models
+
+
+@pytest.mark.parametrize("design", ["log-diffusion", "degree-walk", "walk", "as-released", "shrunken"])
+def test_link_predictors_learn_the_same_bits_on_a_cluster(cluster, design):
+    graph = rmat(9, edge_factor=6)
+    alone = fg.LinkPredictor(design=design, n_components=12).fit(graph)
+    with used(cluster):
+        there = fg.LinkPredictor(design=design, n_components=12).fit(graph)
+    assert there.chosen_ == alone.chosen_
+    assert np.array_equal(there.left_, alone.left_)
+    assert np.array_equal(there.right_, alone.right_)
+
+
+@pytest.mark.parametrize("design", ["co-ridge", "jkn", "jkn-text", "jkn-as-released"])
+@pytest.mark.parametrize("features", [True, False])
+def test_node_classifiers_learn_the_same_on_a_cluster(cluster, design, features):
+    data = block_model(400, num_classes=3, seed=1)
+    y = np.where(np.isin(np.arange(400), data.train), data.y, -1)
+    X = data.X if features else None
+
+    def fitted():
+        return fg.NodeClassifier(design=design, select=False).fit(data.graph, y, features=X)
+
+    alone = fitted()
+    with used(cluster):
+        there = fitted()
+    assert np.abs(there.predict_proba() - alone.predict_proba()).max() < 1e-3
+    assert (there.predict() == alone.predict()).mean() > 0.995
+
+
+def test_nothing_is_scattered():
+    from pathlib import Path
+
+    sources = Path(fg.__file__).with_name("distributed").glob("*.py")
+    assert not [path.name for path in sources if ".scatter(" in path.read_text("utf-8")]
