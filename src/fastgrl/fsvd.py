@@ -144,7 +144,7 @@ def pinv_apply(svd: SVD | tuple[Any, Any, Any], Y: Any, *, rcond: float | None =
     """Apply the pseudo-inverse: V diag(1/s) U'Y, where singular values that are zero give zero.
 
     Zero means at most `rcond` times the largest (default: a hundred eps). If the rows of M are independent
-    and the rank suffices, W = M†Y is the least-norm solution of M W = Y.
+    and the rank suffices, W = M†Y is the least-norm solution of M W = Y. Of tensors it can be differentiated.
 
     >>> fg.pinv_apply(fg.fsvd(np.diag([4.0, 0.0]), 2), np.ones((2, 1))).round(12)
     array([[0.25], [0.  ]])
