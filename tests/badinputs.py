@@ -296,7 +296,9 @@ def _serve() -> None:
 
     # All of it: a child without privileges may not be able to read the package.
     for module in pkgutil.walk_packages(fastgrl.__path__, "fastgrl."):
-        if not module.name.startswith("fastgrl.frameworks."):  # no command uses them, and not all are installed
+        if not module.name.startswith(
+            "fastgrl.frameworks."
+        ):  # no command uses them, and not all are installed
             importlib.import_module(module.name)
 
     with contextlib.redirect_stderr(io.StringIO()):
