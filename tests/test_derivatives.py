@@ -10,7 +10,7 @@ from operator_cases import dense, sparse
 from spectra import with_spectrum
 
 import fastgrl as fg
-from fastgrl.errors import ArgumentError, FastgrlError
+from fastgrl.errors import ArgumentError, DtypeError, FastgrlError, ShapeError
 
 pytestmark = pytest.mark.frameworks
 MANY = {"n_iter": 20}
@@ -351,6 +351,36 @@ def test_jax_in_single_precision_answers_degenerate_matrices(jax, method):
             U, s, _ = fg.fsvd(jax.numpy.asarray(a), rank, method=method)
             assert np.abs(s - np.linalg.svd(a, compute_uv=False)[:rank]).max() < 1e-5
             assert np.abs(U.T @ U - np.eye(rank)).max() < 1e-5
+
+
+def test_jax_sparse_arrays_of_integers_and_of_another_precision_are_widened(jax):
+    from jax.experimental.sparse import BCSR
+
+    whole = BCSR.fromdense(jax.numpy.diag(jax.numpy.array([3, 2, 1])))
+    assert np.allclose(fg.fsvd(whole, 2).s, [3, 2])
+    single = BCSR.fromdense(jax.numpy.eye(3, dtype=np.float32))
+    assert (fg.Matrix(single) @ jax.numpy.ones((3, 2))).dtype == np.float64
+
+
+def test_jax_arrays_that_are_no_matrix_of_numbers_are_refused(jax):
+    from jax.experimental import sparse
+
+    eye = jax.numpy.eye(3)
+    for kind in (sparse.COO, sparse.CSR, sparse.CSC):
+        with pytest.raises(DtypeError, match="use BCOO or BCSR"):
+            fg.fsvd(kind.fromdense(eye), 1)
+    for parts in ({"n_dense": 1}, {"n_batch": 1}):
+        with pytest.raises(ShapeError, match="one matrix of numbers"):
+            fg.fsvd(sparse.BCOO.fromdense(eye, **parts), 1)
+    with pytest.raises(ShapeError, match="one matrix of numbers"):
+        fg.Diagonal(sparse.BCOO.fromdense(eye[0]))
+    with pytest.raises(DtypeError, match="key"):
+        fg.fsvd(jax.random.split(jax.random.key(0), (3, 3)), 1)
+
+
+def test_jax_a_stack_of_svds_says_so(jax):
+    stack = jax.numpy.asarray(np.stack([np.eye(4), np.eye(4)]))
+    assert "a stack of U 2×4×2" in repr(jax.vmap(lambda a: fg.fsvd(a, 2))(stack))
 
 
 def test_jax_compiles_for_sparse_arrays(jax):

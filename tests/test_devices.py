@@ -227,6 +227,13 @@ def test_a_device_that_is_not_here_is_refused_in_one_line():
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("device", ["hpu", "privateuseone"])
+def test_a_device_whose_module_is_missing_is_refused_in_one_line(device):
+    with pytest.raises(ArgumentError, match=f"device '{device}' cannot be used here") as caught:
+        linked("walk", device=device)
+    assert "\n" not in str(caught.value)
+
+
 def test_a_device_without_numbers_is_refused():
     with pytest.raises(ArgumentError, match="no numbers"):
         linked("walk", device="meta")

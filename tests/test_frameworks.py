@@ -13,7 +13,7 @@ from operator_cases import CASES, built, dense, sparse
 from spectra import spectra, with_spectrum
 
 import fastgrl as fg
-from fastgrl.errors import ArgumentError, DtypeError, NotFiniteError, ShapeError, TransposeError
+from fastgrl.errors import ArgumentError, DtypeError, FastgrlError, NotFiniteError, ShapeError, TransposeError
 from fastgrl.fsvd import PROBE_STREAM
 from fastgrl.linalg import seam_of
 
@@ -328,6 +328,33 @@ def test_arrays_of_two_libraries_do_not_mix(library):
             mixture()
 
 
+def test_sparse_matrices_are_refused_where_dense_ones_are_meant(library):
+    if library.name == "numpy":
+        return  # SciPy's arrays have tests of their own
+    eye, held = library.array(np.eye(3)), library.sparse(sp.eye_array(3, format="csr"))
+    svd = fg.fsvd(eye, 2)
+    refused = [
+        lambda: fg.fsvd(eye, 2, start=held),
+        lambda: fg.fsvd(eye, 2, start=(svd.U, svd.s, held)),
+        lambda: fg.pinv_apply(svd, held),
+        lambda: fg.LowRank(held, eye),
+        lambda: fg.LowRank(eye, held),
+    ]
+    for wrong in refused:
+        with pytest.raises(DtypeError, match="must be dense, got a sparse"):
+            wrong()
+
+
+def test_settings_are_numbers_or_arrays_of_one(library):
+    a = library.array(np.diag([3.0, 2.0, 1.0]))
+    svd = fg.fsvd(a, 3, tol=library.array(np.array(1e-3)))
+    solution = fg.pinv_apply(svd, a, rcond=library.array(np.array(0.5)))
+    assert np.allclose(library.host(solution), np.diag([1, 1, 0]))
+    for wrong in ({"tol": "small"}, {"tol": a}, {"start": (1, 2)}):
+        with pytest.raises(ArgumentError, match=next(iter(wrong))):
+            fg.fsvd(a, 2, **wrong)
+
+
 def test_an_array_before_an_operator_makes_an_operator(library):
     a, b = library.array(np.eye(3)), fg.Matrix(library.array(np.ones((3, 3))))
     for made in (a @ b, a + b, a - b):
@@ -409,6 +436,101 @@ def test_nothing_but_small_matrices_goes_to_the_host(method, monkeypatch):
         fg.Matrix(a) @ library.array(np.ones((4000, 3), np.int64))
     assert largest
     assert max(largest) <= 100 * 100
+
+
+def torch_matrix(how):
+    """A 4×6 matrix of ones and a two in PyTorch, as dense or sparse as `how` makes it."""
+    a = pytest.importorskip("torch").ones(4, 6)
+    a[0, 0] = 2
+    libraries.torch_library().sparse(sp.eye_array(2, format="csr"))  # the remark that this is new comes once
+    return how(a)
+
+
+@pytest.mark.parametrize("layout", ["coo", "csr", "csc", "bsr", "bsc"])
+def test_torch_factorises_every_sparse_layout(layout):
+    blocks = ((2, 2),) if layout in ("bsr", "bsc") else ()
+    found = fg.fsvd(torch_matrix(lambda a: getattr(a, f"to_sparse_{layout}")(*blocks)), 2).s
+    assert np.allclose(found, np.linalg.svd(torch_matrix(np.asarray), compute_uv=False)[:2], atol=1e-5)
+
+
+def fake(a):
+    from torch._subclasses import FakeTensorMode
+
+    return FakeTensorMode().from_tensor(a)
+
+
+@pytest.mark.parametrize(
+    ("made", "error"),
+    [
+        (lambda a: a.to("meta"), DtypeError),
+        (lambda a: a.to_mkldnn(), DtypeError),
+        (fake, DtypeError),
+        (lambda a: a.to_sparse(1), ShapeError),
+        (lambda a: a.T.contiguous().to_sparse(1), ShapeError),
+    ],
+    ids=["meta", "mkldnn", "fake", "hybrid", "hybrid tall"],
+)
+def test_torch_tensors_that_are_no_matrix_of_numbers_are_refused(made, error):
+    with pytest.raises(error, match="matrix of numbers"):
+        fg.fsvd(torch_matrix(made), 1)
+
+
+@pytest.mark.parametrize("made", [lambda X: X.to("meta"), lambda X: X.to_sparse()], ids=["meta", "sparse"])
+def test_torch_functions_return_dense_tensors(made):
+    M = fg.Function((6, 6), made, made, like=torch_matrix(lambda a: a))
+    with pytest.raises(DtypeError, match="must be a dense one too"):
+        fg.fsvd(M, 1)
+
+
+def test_torch_computes_in_the_tensors_precision_under_autocast():
+    import torch
+
+    a = torch_matrix(lambda a: a).requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        svd = fg.fsvd(a, 2)
+        solution, product = fg.pinv_apply(svd, a), 2 * fg.Matrix(a) @ a.T
+    svd.U[0].sum().backward()
+    inside, a.grad = a.grad, None
+    fg.fsvd(a, 2).U[0].sum().backward()
+    assert torch.equal(inside, a.grad)
+    assert torch.allclose(product, 2 * a @ a.T)
+    assert torch.allclose(solution, torch.linalg.pinv(a) @ a, atol=1e-4)
+
+
+def test_torch_keeps_to_the_tensors_device_whatever_the_default_is():
+    import torch
+
+    held = torch_matrix(lambda a: a.to_sparse_csr())
+    try:
+        torch.set_default_device("meta")
+        found = fg.fsvd(held, 2)
+    finally:
+        torch.set_default_device(None)
+    assert found.U.device == held.device
+
+
+def test_torch_transforms_are_refused_in_one_line():
+    import torch
+
+    a = torch_matrix(lambda a: a)
+
+    def of_a_function(w):
+        return fg.fsvd(fg.Function((6, 6), lambda X: w * X, lambda X: w * X, like=a), 2).s.sum()
+
+    for loss, at in ((lambda a: fg.fsvd(a, 2).s.sum(), a), (of_a_function, torch.ones(()))):
+        transformed = (
+            lambda: torch.func.grad(loss)(at),  # noqa: B023
+            lambda: torch.func.vmap(loss)(at[None]),  # noqa: B023
+        )
+        for call in transformed:
+            with pytest.raises(FastgrlError, match=r"outside of them.*backward"):
+                call()
+
+
+def test_coefficients_are_constants():
+    a = torch_matrix(lambda a: a[:, :4])
+    with pytest.raises(DtypeError, match="coefficients cannot be read as constant numbers"):
+        fg.Polynomial(fg.Matrix(a), a[0].clone().requires_grad_())
 
 
 def test_torch_has_the_threads_that_are_asked_for_within_the_call_only():

@@ -180,6 +180,23 @@ def test_a_second_derivative_is_refused(dense):
         outer.gradient(gradient, a)
 
 
+def test_a_jacobian_is_made_row_by_row(dense):
+    a = tf.constant(dense)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(a)
+        U, s, Vt = factorised(a)
+    with pytest.raises(FastgrlError, match="experimental_use_pfor=False"):
+        tape.jacobian(s, a)
+    found = tape.jacobian(s, a, experimental_use_pfor=False)
+    np.testing.assert_allclose(found, np.einsum("ik,kj->kij", U, Vt), atol=1e-12)
+
+
+def test_a_variable_whose_shape_may_change_is_refused(dense):
+    for shape in (tf.TensorShape(None), (None, None)):
+        with pytest.raises(ShapeError, match=r"pass its value\(\)"):
+            fg.fsvd(tf.Variable(dense, shape=shape), 2)
+
+
 def test_no_tape_records_the_iteration(dense):
     a, blocks = tf.constant(dense), []
 

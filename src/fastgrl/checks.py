@@ -61,7 +61,10 @@ def integer(name: str, value: Any, *, least: int, most: int | None = None) -> in
 
 def finite_array(values: ArrayLike, name: str, *, ndim: int) -> Array:
     """A float32 or float64 array of `ndim` dimensions without NaN or Inf; integers become float64."""
-    array = native(np.asarray(values))
+    try:
+        array = native(np.asarray(values))
+    except (RuntimeError, TypeError) as error:  # tensors that are differentiated, or traced
+        raise DtypeError(f"{name} cannot be read as constant numbers: {error}") from error
     if array.ndim != ndim:
         raise ShapeError(f"{name} must have {ndim} dimension{'s' * (ndim > 1)}, got shape {array.shape}")
     if array.dtype.kind in "bui":

@@ -19,12 +19,12 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from fastgrl.checks import integer
+from fastgrl.checks import integer, shown, size
 from fastgrl.devices import current_place
 from fastgrl.errors import ArgumentError, DtypeError, FastgrlError, NotFiniteError, ShapeError, TransposeError
 from fastgrl.leaves import Function
-from fastgrl.linalg import checked_array, seam_of
-from fastgrl.operators import Operator, as_operator, held_seam, leaves
+from fastgrl.linalg import seam_of
+from fastgrl.operators import Operator, as_operator, dense_array, held_seam, leaves
 from fastgrl.orthonormal import orthonormalise, orthonormalise_blindly
 from fastgrl.parallel import single_threaded_blas, use_threads
 from fastgrl.seams import Basis, Block, Host, Seam
@@ -59,6 +59,8 @@ class SVD:
 
     def __repr__(self) -> str:
         shape, count = f"{self.U.shape[0]}×{self.Vt.shape[1]}", self.s.shape[0]
+        if len(self.s.shape) != 1:
+            return f"SVD(a stack of U {size(self.U.shape)}, s {size(self.s.shape)}, Vt {size(self.Vt.shape)})"
         if seam_of(self.s).traces:
             return f"SVD({shape}, rank {count}, traced)"
         values = seam_of(self.s).host(self.s)
@@ -143,13 +145,13 @@ def pinv_apply(svd: SVD | tuple[Any, Any, Any], Y: Any, *, rcond: float | None =
     """Apply the pseudo-inverse: V diag(1/s) U'Y, where singular values that are zero give zero.
 
     Zero means at most `rcond` times the largest (default: a hundred eps). If the rows of M are independent
-    and the rank suffices, W = M†Y is the least-norm solution of M W = Y.
+    and the rank suffices, W = M†Y is the least-norm solution of M W = Y. Of tensors it can be differentiated.
 
     >>> fg.pinv_apply(fg.fsvd(np.diag([4.0, 0.0]), 2), np.ones((2, 1))).round(12)
     array([[0.25], [0.  ]])
     """
     U, s, Vt = svd
-    Y = checked_array(Y, "Y", ndim=2)
+    Y = dense_array(Y, "Y", ndim=2)
     if Y.shape[0] != U.shape[0]:
         raise ShapeError(f"the pseudo-inverse takes a block of {U.shape[0]} rows, got shape {tuple(Y.shape)}")
     seam = seam_of(U)
@@ -165,7 +167,7 @@ def pinv_apply(svd: SVD | tuple[Any, Any, Any], Y: Any, *, rcond: float | None =
 def _inverse_values(seam: Seam, s: Any, rcond: float | None) -> Host:
     """1/s, and 0 for those that are zero."""
     values, small = seam.host(s), seam.small
-    limit = 100 * np.finfo(values.dtype).eps if rcond is None else rcond
+    limit = 100 * np.finfo(values.dtype).eps if rcond is None else _number("rcond", rcond)
     zero = values <= small.max(values, initial=0) * limit
     inverse: Host = small.where(zero, 0.0, 1.0 / small.where(zero, 1.0, values.astype(seam.sums)))
     return inverse
@@ -226,6 +228,7 @@ def _plan(
     rank = integer("rank", rank, least=1)
     if rank > limit:
         raise ArgumentError(f"rank {rank} is above min(shape) = {limit} of {operator!r}")
+    tol = None if tol is None else _number("tol", tol)
     if tol is not None and not tol > 0:
         raise ArgumentError(f"tol must be above 0, got {tol!r}")
     rounds = integer("n_iter", (8 if krylov else 10) if n_iter is None else n_iter, least=0)
@@ -237,6 +240,14 @@ def _plan(
             f"block_size={width} with n_iter={rounds} gives {columns} columns for rank {rank}"
         )
     return _Plan(rank, rounds, min(width, limit), tol, float(np.finfo(_working_dtype(operator)).eps))
+
+
+def _number(name: str, value: Any) -> float:
+    """A number, or an array of one."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"{name} must be a number, got {shown(value)}") from None
 
 
 @dataclass
@@ -335,9 +346,7 @@ def _starting_block(run: _Run, plan: _Plan, start: Any) -> Block:
     columns, seam = run.operator.shape[1], run.seam
     if start is None:
         return run.random(columns, plan.block_size)
-    right = start[2] if isinstance(start, tuple) else start.Vt if isinstance(start, SVD) else None
-    block = start if right is None else seam_of(right).transposed(right)
-    block = checked_array(block, "start", ndim=2)
+    block = _right_vectors(start)
     place = current_place()
     if place is not None and place.seam.name == seam.name and isinstance(block, np.ndarray):
         block = place.put(block)
@@ -349,6 +358,16 @@ def _starting_block(run: _Run, plan: _Plan, start: Any) -> Block:
     block = seam.unit_peaks(block, run.dtype)
     missing = plan.block_size - block.shape[1]
     return seam.concatenate([block, run.random(columns, missing)], 1) if missing > 0 else block
+
+
+def _right_vectors(start: Any) -> Block:
+    """The columns that `start` gives: a block, or the right vectors of an SVD."""
+    if not isinstance(start, SVD | tuple):
+        return dense_array(start, "start", ndim=2)
+    if len(parts := tuple(start)) != 3:
+        raise ArgumentError(f"start must be a block of columns or an SVD (U, s, Vt), got {len(parts)} parts")
+    right = dense_array(parts[2], "start", ndim=2)
+    return seam_of(right).transposed(right)
 
 
 @dataclass(frozen=True)

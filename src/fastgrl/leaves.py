@@ -23,7 +23,7 @@ from fastgrl.checks import (
 )
 from fastgrl.errors import DtypeError, FastgrlError, ShapeError
 from fastgrl.linalg import checked_array, seam_of
-from fastgrl.operators import Operator, as_operator, horner, settle
+from fastgrl.operators import Operator, as_operator, dense_array, horner, settle
 from fastgrl.polynomials import polynomial
 from fastgrl.seams import known_seam
 
@@ -192,7 +192,7 @@ class LowRank(Operator):
     V: Any
 
     def __post_init__(self) -> None:
-        U, V = checked_array(self.U, "U", ndim=2), checked_array(self.V, "V", ndim=2)
+        U, V = dense_array(self.U, "U", ndim=2), dense_array(self.V, "V", ndim=2)
         if U.shape[1] != V.shape[1]:
             raise ShapeError(f"U V' needs equally many columns, got U {size(U.shape)} and V {size(V.shape)}")
         dtype = common_dtype("U and V", kind_of(U), kind_of(V))

@@ -40,7 +40,7 @@ from fastgrl.checks import (
     size,
 )
 from fastgrl.errors import ArgumentError, DtypeError, NotFiniteError, ShapeError
-from fastgrl.linalg import seam_of
+from fastgrl.linalg import checked_array, seam_of
 from fastgrl.seams import Seam, known_seam, only_seam
 
 _SUM, _PRODUCT, _POWER, _ATOM = range(4)  # how tightly a formula binds
@@ -400,6 +400,14 @@ def leaves(operator: Operator) -> Iterator[Operator]:
 def held_seam(operator: Operator) -> Seam | None:
     """The one seam of the arrays that an operator holds; None if it holds none."""
     return only_seam((value for leaf in leaves(operator) for value in vars(leaf).values()), repr(operator))
+
+
+def dense_array(values: Any, name: str, *, ndim: int) -> Any:
+    """A dense array of any library, of floats that are finite (integers become that)."""
+    array = checked_array(values, name, ndim=ndim)
+    if not seam_of(array).is_dense(array):
+        raise DtypeError(f"{name} must be dense, got a sparse {type(values).__name__}")
+    return array
 
 
 def _as_block(seam: Seam, X: Any, operator: Operator) -> Any:

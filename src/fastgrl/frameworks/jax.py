@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from fastgrl.errors import ArgumentError, MissingExtraError
+from fastgrl.errors import ArgumentError, DtypeError, MissingExtraError, ShapeError
 from fastgrl.frameworks.blocks import Library, in_chunks, seam_from
 from fastgrl.frameworks.derivatives import (
     MOST_STEPS,
@@ -43,6 +43,10 @@ def seam_for(array: Any) -> Seam:
     """The seam of concrete arrays, or of those that are traced; sums as precise as JAX is told to be."""
     known = _known(array)
     return _seam(known is None, None if known is None else _device(known), bool(jax.config.jax_enable_x64))
+
+
+def _refuse_layout(array: Any) -> NoReturn:
+    raise DtypeError(f"{type(array).__name__} of JAX is not supported: use BCOO or BCSR")
 
 
 def _known(array: Any) -> Any:
@@ -84,7 +88,7 @@ def _seam(traced: bool, device: Any, double: bool) -> Seam:
             take_rows=lambda Y, rows: Y[jnp.asarray(rows)],
             spread_rows=lambda Y, rows, count: jnp.zeros((count, Y.shape[1]), Y.dtype).at[rows].add(Y),
             broadcast=lambda row, rows: jnp.broadcast_to(row, (rows, row.shape[0])),
-            cast=lambda array, dtype: array.astype(_own(dtype)),
+            cast=_cast,
             put=put,
             put_sparse=functools.partial(_put_sparse, put),
             host=(lambda array: array) if traced else _host,
@@ -127,6 +131,13 @@ def _constant(block: Any) -> Any:
             "pass that array as like="
         )
     return constant
+
+
+def _cast(array: Any, dtype: Any) -> Any:
+    kind = _own(dtype)
+    if isinstance(array, sparse.BCSR):  # which cannot be asked to
+        return sparse.BCSR((array.data.astype(kind), array.indices, array.indptr), shape=array.shape)
+    return array.astype(kind)
 
 
 def _normal(device: Any, rows: int, columns: int, dtype: Any, seed: int, stream: int) -> Any:
@@ -206,6 +217,11 @@ def _by_rows(a: Any) -> Any:
     """A sparse matrix by rows: the one layout whose products are more than a sum over gathered rows."""
     if not isinstance(a, sparse.JAXSparse):
         return a
+    if a.ndim != 2 or a.n_batch or a.n_dense:
+        raise ShapeError(
+            f"a sparse array must be one matrix of numbers, got shape {a.shape} with {a.n_batch} batch and "
+            f"{a.n_dense} dense dimensions: use todense()"
+        )
     return sparse.BCSR.from_bcoo(_within_shape(a if isinstance(a, sparse.BCOO) else a.to_bcoo()))
 
 
@@ -226,7 +242,7 @@ def _put_sparse(put: Callable[[Any, Any], Any], matrix: CSR, dtype: Any) -> Any:
 def _matmul(a: Any, X: Any) -> Any:
     if isinstance(a, sparse.JAXSparse):
         kind = jnp.promote_types(a.dtype, X.dtype)
-        return _sparse_product(a if a.dtype == kind else a.astype(kind), X.astype(kind))
+        return _sparse_product(a if a.dtype == kind else _cast(a, kind), X.astype(kind))
     return _dense_product(a, X)
 
 
@@ -344,5 +360,6 @@ def _svd_of(rounds: int, parts: tuple[Any, Any, Any]) -> SVD:
 
 
 jax.tree_util.register_pytree_node(SVD, lambda svd: (tuple(svd), svd.rounds), _svd_of)
-for kind in (jax.Array, jax.core.Tracer, sparse.JAXSparse):
+for kind in (jax.Array, jax.core.Tracer, sparse.BCOO, sparse.BCSR):
     register_seam(kind, seam_for)
+register_seam(sparse.JAXSparse, _refuse_layout)

@@ -55,6 +55,10 @@ def seam_for(tensor: Any) -> Seam:
             "tensors have no numbers yet while tf.function traces: call fastgrl outside of it, or in it "
             "through tf.py_function"
         )
+    if isinstance(tensor, tf.Variable) and not tensor.shape.is_fully_defined():
+        raise ShapeError(
+            f"a variable must have a shape that cannot change, got {tensor.shape}: pass its value()"
+        )
     return _seam_on(held.device)
 
 
@@ -314,6 +318,11 @@ def _is_watched(tensor: tf.Tensor) -> bool:
 
 def _cotangents(at: Factorised, Z: tf.Tensor, Zt: tf.Tensor, *cotangents: tf.Tensor) -> Any:
     """The rule, which has no derivative of its own."""
+    if any(map(tf.is_symbolic_tensor, cotangents)):
+        raise FastgrlError(
+            "the derivative of fsvd needs numbers: use a persistent tape, and "
+            "tape.jacobian(…, experimental_use_pfor=False)"
+        )
     with _detached(Z.device):
         found = product_cotangents(ARITHMETIC, at, *cotangents)
 

@@ -6,11 +6,11 @@ import functools
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from fastgrl.errors import ArgumentError, MissingExtraError, ShapeError
+from fastgrl.errors import ArgumentError, DtypeError, FastgrlError, MissingExtraError, ShapeError
 from fastgrl.frameworks.blocks import Library, in_chunks, seam_from
 from fastgrl.frameworks.derivatives import (
     MOST_STEPS,
@@ -29,6 +29,7 @@ from fastgrl.seams import Host, Seam, register_seam
 
 try:
     import torch
+    from torch._subclasses import FakeTensor
     from torch.autograd import forward_ad
 except ImportError as missing:
     raise MissingExtraError("tensors of PyTorch need it: pip install 'fastgrl[torch]'") from missing
@@ -38,11 +39,25 @@ _DTYPES = {
     for name in ("float32", "float64", "bool", "uint8", "int8", "int16", "int32", "int64")
 }
 _KINDS = {dtype: kind for kind, dtype in _DTYPES.items()}
+_BLOCKED = (torch.sparse_bsr, torch.sparse_bsc)
+_LAYOUTS = (torch.strided, torch.sparse_csr, torch.sparse_coo, torch.sparse_csc, *_BLOCKED)
 
 
 def seam_for(tensor: torch.Tensor) -> Seam:
     """The seam of tensors on the device of this one."""
+    if tensor.is_meta or tensor.is_nested or tensor.layout not in _LAYOUTS or isinstance(tensor, FakeTensor):
+        what = f"{type(tensor).__name__} of layout {tensor.layout} on {tensor.device}"
+        raise DtypeError(f"a {what} is no matrix of numbers: use a dense or a sparse one")
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        _refuse_transforms()
     return _seam_on(tensor.device)
+
+
+def _refuse_transforms() -> NoReturn:
+    raise FastgrlError(
+        "the transforms of torch.func (grad, vmap, jvp, …) hide the numbers of tensors: call fastgrl outside "
+        "of them, and differentiate by backward() or torch.autograd.grad"
+    )
 
 
 @functools.cache
@@ -79,7 +94,7 @@ def _seam_on(device: torch.device) -> Seam:
             put_sparse=put_sparse,
             host=lambda tensor: tensor.detach().cpu().numpy(),
             kind=lambda tensor: _KINDS.get(tensor.dtype),
-            is_dense=lambda value: isinstance(value, torch.Tensor) and value.layout == torch.strided,
+            is_dense=_is_dense,
             is_finite=lambda tensor: bool(torch.isfinite(_numbers(tensor)).all()),
             constant=lambda block: block.detach(),
             working=functools.partial(_own_precision, device),
@@ -98,6 +113,8 @@ def _own_precision(device: torch.device) -> AbstractContextManager[Any]:
 @contextmanager
 def _detached(device: torch.device) -> Iterator[None]:
     """Nothing in it is differentiated."""
+    if torch._C._functorch.maybe_current_level() is not None:
+        _refuse_transforms()
     fixed = torch.no_grad(), forward_ad._set_fwd_grad_enabled(False)
     with _requested_threads(), _own_precision(device), fixed[0], fixed[1]:
         yield
@@ -223,6 +240,10 @@ def _extremes(Y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return Y.amax(0), Y.amin(0)
 
 
+def _is_dense(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.layout == torch.strided and not value.is_meta
+
+
 def _numbers(tensor: torch.Tensor) -> torch.Tensor:
     """What a tensor stores."""
     if tensor.layout == torch.strided:
@@ -244,7 +265,7 @@ def _by_rows(a: torch.Tensor) -> torch.Tensor:
             f"a sparse tensor must be a matrix of numbers, got {a.sparse_dim()} sparse and {a.dense_dim()} "
             f"dense dimensions of shape {tuple(a.shape)}: use to_dense()"
         )
-    if a.layout in (torch.sparse_bsr, torch.sparse_bsc):
+    if a.layout in _BLOCKED:
         a = a.to_sparse_coo()
     if a.layout == torch.sparse_coo:
         where, shape = a._indices(), torch.tensor(a.shape, device=a.device)[:, None]
