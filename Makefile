@@ -14,7 +14,7 @@ ifneq ($(wildcard ../shared/badinputs),)
 export FASTGRL_BADINPUTS ?= $(abspath ../shared/badinputs)
 endif
 
-.PHONY: help demo test check slow frameworks bench bench-check reproduce reproduce-quick clean
+.PHONY: help demo test check slow cluster frameworks bench bench-check reproduce reproduce-quick clean
 
 # Where the paper is rerun to; what is there already is not run again.
 REPRODUCTION ?= reproduction
@@ -22,6 +22,7 @@ REPRODUCTION ?= reproduction
 help:
 	@echo "make demo    the whole product on scikit-learn's digits; writes the folder demo"
 	@echo "make test    the tests (make slow: those that take minutes)"
+	@echo "make cluster      the tests on workers of Dask in processes of their own, killed and restarted"
 	@echo "make frameworks   the tests on tensors of PyTorch, JAX and TensorFlow, which it installs"
 	@echo "make check   style, types, import contracts"
 	@echo "make bench   one table per question, side by side with other libraries (an hour; 12 GB of memory, 20 GB of disk; most races need FASTGRL_DATA)"
@@ -44,6 +45,10 @@ test: $(STAMP)
 
 slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow
+
+# Workers of Dask in processes of their own, some of which are killed.
+cluster: $(STAMP)
+	$(BIN)/python -m pytest -m cluster tests
 
 frameworks: $(VENV)/.frameworks
 	$(BIN)/python -m pytest -m frameworks tests
@@ -74,7 +79,7 @@ reproduce-quick: $(VENV)/.baselines
 
 # What is measured: files; the product and the SVD; models; links; nodes; start, load, estimates; growth; disk.
 BENCHMARKS := reading loading negatives memory kernels svd "svd --load" frameworks "released --library tensorflow" storage \
-	links embedding scale nodes node_scale updates startup pairs estimates roofline growth large
+	links embedding scale nodes node_scale updates startup pairs estimates roofline distributed growth large
 
 bench: $(VENV)/.frameworks
 	@$(PIP) install --quiet sparse_dot_mkl mkl numba pycleora scikit-network

@@ -13,12 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import numpy as np
 
 import fastgrl as fg
 from fastgrl.ordering import canonical_order_of, reordered
 
 PATIENCE = 60.0
+STARTED: list[subprocess.Popen[bytes]] = []
+
+# Schedulers do not know this module: what is run on them travels with the call.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 def until(happened: Callable[[], Any], *, seconds: float = PATIENCE) -> Any:
@@ -39,9 +44,9 @@ class External:
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self, module: str, *options: str) -> subprocess.Popen[bytes]:
-        log = open(self.folder / f"log-{len(self.processes)}.txt", "wb")  # noqa: SIM115
         program = [sys.executable, "-m", f"distributed.cli.{module}", *options]
-        self.processes.append(subprocess.Popen(program, cwd=self.folder, stdout=log, stderr=log))
+        with open(self.folder / f"log-{len(self.processes)}.txt", "wb") as log:
+            self.processes.append(subprocess.Popen(program, cwd=self.folder, stdout=log, stderr=log))
         return self.processes[-1]
 
     def worker(self, *options: str) -> subprocess.Popen[bytes]:
@@ -109,7 +114,16 @@ def kill(pid: int) -> None:
 def fastgrl(*arguments: str, cwd: Path) -> subprocess.Popen[bytes]:
     """The program as a user runs it."""
     command = [sys.executable, "-m", "fastgrl", *map(str, arguments)]
-    return subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    STARTED.append(subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+    return STARTED[-1]
+
+
+def end_programs() -> None:
+    """End what a test that failed has left running."""
+    while STARTED:
+        program = STARTED.pop()
+        program.kill()
+        program.communicate()
 
 
 def edge_folder(

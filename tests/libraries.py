@@ -124,7 +124,7 @@ def cluster_library(cluster: Any) -> Library:
 
     return Library(
         "cluster",
-        lambda a: cluster.spread(np.asarray(a)),
+        lambda a: cluster.spread(np.asarray(a)) if np.ndim(a) else np.asarray(a),
         sparse,
         cluster.seam.host,
         lambda a: "cluster",

@@ -22,6 +22,8 @@ from fastgrl.errors import ArgumentError, MissingExtraError, UnavailableError
 MISSING = "a cluster needs Dask: pip install 'fastgrl[dask]'"
 _LOCAL = re.compile(r"local(?::(\d+))?")
 _CONNECT_SECONDS = 10
+# How often a cluster that does not answer is looked at, and how often in a row it may be found to be stuck.
+_LOOK_SECONDS, _PATIENCE = 5.0, 6
 
 
 @contextmanager
@@ -122,6 +124,7 @@ def engine_of(client: Any) -> Engine:
         return list(client.map(function, list(calls), *map(list, beside), key=keys, pure=False))
 
     def gather(futures: Sequence[Any]) -> list[Any]:
+        _wait(client, futures)
         return list(client.gather(list(futures)))
 
     def slots() -> int:
@@ -129,6 +132,31 @@ def engine_of(client: Any) -> Engine:
 
     page = str(client.dashboard_link) if find_spec("bokeh") else ""
     return Engine("Dask", each, gather, Future, slots, page)
+
+
+def _wait(client: Any, futures: Sequence[Any]) -> None:
+    """Until all are done; workers that are all gone, or all out of memory, would let us wait for ever."""
+    wait: Any = import_module("distributed").wait
+    patience = _PATIENCE
+    while True:
+        try:
+            wait(list(futures), timeout=_LOOK_SECONDS)
+            return
+        except TimeoutError:
+            workers = client.scheduler_info(n_workers=-1)["workers"]
+            stuck = all(worker.get("status") == "paused" for worker in workers.values())
+            patience = patience - 1 if stuck else _PATIENCE
+            if patience == 0:
+                raise UnavailableError(_stuck(len(workers))) from None
+
+
+def _stuck(workers: int) -> str:
+    if not workers:
+        return "the cluster has no workers any more: start some, and run again"
+    return (
+        f"all {workers} workers have paused, because their memory is full: give them more, start more of "
+        "them, or cut rows into more blocks (--blocks)"
+    )
 
 
 @contextmanager

@@ -41,6 +41,11 @@ class DistributedRows(RowsElsewhere):
         return handed_over(self.cluster.engine, self.parts)
 
     @property
+    def ndim(self) -> int:
+        """2."""
+        return len(self.shape)
+
+    @property
     def transposed(self) -> DistributedRows:
         if self.symmetric:
             return self

@@ -1,0 +1,126 @@
+"""What a cluster costs on one machine: two workers beside two threads, and the bytes that a product moves.
+
+    python benchmarks/distributed.py [--quick] [--edges 1e6,1e7]
+
+R-MAT graphs, written as Parquet and loaded by the workers. A rank-32 factorisation of the degree-walk matrix,
+16 columns at a time, four rounds, of the same graph in the same order of nodes: in one process with two
+threads, and on a local cluster of two workers with one thread each, for several numbers of blocks. Results are
+compared bit for bit before anything is timed.
+
+Bytes: a product with b columns must bring to every worker what the others hold of X, (W − 1) n b 4 bytes for
+all W workers together; beside it what workers have really sent each other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from common import Neighbours, header, race
+
+import fastgrl as fg
+from fastgrl.datasets import rmat
+from fastgrl.distributed import Cluster, connected
+from fastgrl.distributed.graphs import DistributedGraph
+from fastgrl.distributed.loading import load_graph
+from fastgrl.walks import degree_walk
+
+WORKERS, RANK, COLUMNS, ROUNDS = 2, 32, 16, 4
+BLOCKS = (2, 4, 8)
+FILES, EDGE_FACTOR = 4, 16
+
+
+def factorise(graph: Any) -> fg.SVD:
+    return fg.fsvd(degree_walk(graph), RANK, block_size=COLUMNS, n_iter=ROUNDS)
+
+
+def on_workers(graph: DistributedGraph) -> fg.SVD:
+    """Until all that is returned is there."""
+    svd = factorise(graph)
+    graph.cluster.gather([size for block in (svd.U, svd.Vt.T) for size in block.each(len)])
+    return svd
+
+
+def written(graph: fg.Graph, folder: Path) -> str:
+    folder.mkdir()
+    table = pd.DataFrame(graph.edge_codes(), columns=["source", "target"])
+    for number, some in enumerate(np.array_split(np.arange(len(table)), FILES)):
+        table.iloc[some].to_parquet(folder / f"{number}.parquet")
+    return str(folder)
+
+
+def bytes_sent() -> int:
+    """What workers have sent each other so far."""
+    from distributed import get_client
+
+    sent = get_client().run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total)
+    return sum(sent.values())
+
+
+def moved_by_a_product(graph: DistributedGraph, times: int = 4) -> float:
+    """Bytes that workers send each other for A X with 16 columns, X being new each time."""
+    A, cluster = fg.Matrix(graph.csr), graph.cluster
+    found = []
+    for number in range(times):
+        X = cluster.seam.random(graph.num_nodes, COLUMNS, np.float32, 0, number)
+        cluster.gather(X.each(len))
+        before = bytes_sent()
+        cluster.gather((A @ X).each(len))
+        found.append(bytes_sent() - before)
+    return float(np.median(found))
+
+
+def table(edges: float, cluster: Cluster, folder: Path, rounds: int) -> None:
+    scale = int(np.ceil(np.log2(edges / EDGE_FACTOR)))
+    drawn = rmat(scale, edge_factor=EDGE_FACTOR)
+    source = written(drawn, folder / f"{edges:g}")
+    isolated = drawn.degrees == 0
+    numbers = np.cumsum(~isolated) - 1
+    ours = fg.Graph.from_codes(*numbers[drawn.edge_codes()].T, num_nodes=int((~isolated).sum()))
+    print(
+        f"\n{ours.num_nodes:,} nodes, {ours.num_edges:,} edges; rank {RANK}, {COLUMNS} columns, {ROUNDS} rounds"
+    )
+    graphs = {blocks: load_graph(replace(cluster, blocks=blocks), source) for blocks in BLOCKS}
+    alone = factorise(ours)
+    for graph in graphs.values():
+        there, host = factorise(graph), graph.cluster.seam.host
+        assert all(np.array_equal(a, host(b)) for a, b in zip(alone, there, strict=True)), "bits differ"
+    contenders: dict[str, Any] = {"one process, 2 threads": partial(factorise, ours)}
+    contenders |= {
+        f"2 workers, {blocks} blocks": partial(on_workers, graph) for blocks, graph in graphs.items()
+    }
+    neighbours = Neighbours()
+    timings = race(contenders, rounds, seconds=0)
+    base = timings["one process, 2 threads"].best
+    print(f"{'':26}{'best s':>9}{'med/best':>10}{'ratio':>8}{'moved / n b 4':>15}")
+    for name, timing in timings.items():
+        blocks = next((b for b in BLOCKS if name.endswith(f" {b} blocks")), None)
+        moved = "" if blocks is None else f"{share_moved(graphs[blocks]):15.2f}"
+        print(f"{name:26}{timing.best:9.2f}{timing.noise:10.2f}{timing.best / base:8.2f}{moved}", flush=True)
+    print(neighbours)
+
+
+def share_moved(graph: DistributedGraph) -> float:
+    return moved_by_a_product(graph) / ((WORKERS - 1) * graph.num_nodes * COLUMNS * 4)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--edges", default="1e6,1e7", help="sizes, with commas between")
+    parser.add_argument("--quick", action="store_true", help="10⁵ edges, one round")
+    given = parser.parse_args()
+    sizes = [1e5] if given.quick else [float(size) for size in given.edges.split(",")]
+    print(header())
+    with tempfile.TemporaryDirectory() as folder, connected(f"local:{WORKERS}") as cluster:
+        for size in sizes:
+            table(size, cluster, Path(folder), 1 if given.quick else 3)
+
+
+if __name__ == "__main__":
+    main()
