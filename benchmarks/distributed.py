@@ -83,9 +83,8 @@ def table(edges: float, cluster: Cluster, folder: Path, rounds: int) -> None:
     isolated = drawn.degrees == 0
     numbers = np.cumsum(~isolated) - 1
     ours = fg.Graph.from_codes(*numbers[drawn.edge_codes()].T, num_nodes=int((~isolated).sum()))
-    print(
-        f"\n{ours.num_nodes:,} nodes, {ours.num_edges:,} edges; rank {RANK}, {COLUMNS} columns, {ROUNDS} rounds"
-    )
+    size = f"{ours.num_nodes:,} nodes, {ours.num_edges:,} edges"
+    print(f"\n{size}; rank {RANK}, {COLUMNS} columns, {ROUNDS} rounds")
     graphs = {blocks: load_graph(replace(cluster, blocks=blocks), source) for blocks in BLOCKS}
     alone = factorise(ours)
     for graph in graphs.values():
