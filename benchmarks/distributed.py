@@ -4,8 +4,8 @@
 
 R-MAT graphs, written as Parquet and loaded by the workers. A rank-32 factorisation of the degree-walk matrix,
 16 columns at a time, four rounds, of the same graph in the same order of nodes: in one process with two
-threads, and on a local cluster of two workers with one thread each, for several numbers of blocks. Results are
-compared bit for bit before anything is timed.
+threads, and on a local cluster of two workers with one thread each, for several numbers of blocks. Results
+are compared bit for bit before anything is timed.
 
 Bytes: a product with b columns must bring to every worker what the others hold of X, (W − 1) n b 4 bytes for
 all W workers together; beside it what workers have really sent each other.
