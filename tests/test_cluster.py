@@ -196,6 +196,28 @@ def write_digits(folder):
     pd.DataFrame(rows).to_csv(folder / "labels.csv", index=False)
 
 
+def test_classes_go_from_folder_to_folder_past_a_worker_that_is_killed(tmp_path):
+    digits = fg.load_dataset("digits")
+    ends = digits.graph.edge_codes()
+    (tmp_path / "edges").mkdir()
+    table = pd.DataFrame({"source": ends[:, 0], "target": ends[:, 1]})
+    table.to_parquet(tmp_path / "edges" / "all.parquet")
+    write_digits(tmp_path)
+    verb = ("classify", "edges", "--labels", "labels.csv", "--quiet", "--cluster")
+    with external(tmp_path / "cluster") as cluster, watching(cluster.address, 2) as client:
+        calm = fastgrl(*verb, cluster.address, "-o", "calm", cwd=tmp_path)
+        _, errors = calm.communicate(timeout=200)
+        assert calm.returncode == 0, errors.decode()
+        pids, before = worker_pids(client), tasks_done(client)
+        program = fastgrl(*verb, cluster.address, "-o", "killed", cwd=tmp_path)
+        until(lambda: tasks_done(client) >= before + 60)
+        kill(pids[0])
+        _, errors = program.communicate(timeout=200)
+        assert program.returncode == 0, errors.decode()
+    one, other = (pd.read_parquet(tmp_path / name) for name in ("calm", "killed"))
+    assert one.equals(other)
+
+
 def test_a_scheduler_that_is_gone_is_an_error_and_leaves_nothing(edges):
     with external(edges / "gone") as cluster, watching(cluster.address, 2) as client:
         program = fastgrl(*EMBED, "-o", "gone-vectors", "--cluster", cluster.address, cwd=edges)

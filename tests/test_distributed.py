@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import fastgrl as fg
 from fastgrl.datasets import block_model, rmat
 from fastgrl.distributed.checkpoints import Checkpoint
+from fastgrl.distributed.classification import classify_folder
 from fastgrl.distributed.clusters import Cluster
 from fastgrl.distributed.embedding import embed_folder
 from fastgrl.distributed.engines import HERE
@@ -330,6 +331,88 @@ def test_node_classifiers_learn_the_same_on_a_cluster(cluster, design, features)
         there = fitted()
     assert np.abs(there.predict_proba() - alone.predict_proba()).max() < 1e-3
     assert (there.predict() == alone.predict()).mean() > 0.995
+
+
+# ---- classes from folder to folder
+
+
+def node_folders(folder, data, *, features=True, skip=0):
+    """Edges, labels and features of a dataset as files; ids are text."""
+    ids = np.array([f"n{number:05}" for number in range(data.graph.num_nodes)], object)
+    ends = data.graph.edge_codes()
+    for number, some in enumerate(np.array_split(ends, 3)):
+        write(folder / "edges", f"{number}.parquet", source=ids[some[:, 0]], target=ids[some[:, 1]])
+    names = [f"class {number}" for number in data.y[data.train]]
+    pd.DataFrame({"id": ids[data.train], "label": names}).to_csv(folder / "labels.csv", index=False)
+    if features:
+        X = data.X.toarray() if hasattr(data.X, "toarray") else data.X
+        table = pd.DataFrame(X).add_prefix("f").assign(id=ids).sample(frac=1, random_state=0)
+        table = table[table["id"] >= ids[skip]]
+        (folder / "features").mkdir()
+        for number, some in enumerate(np.array_split(np.arange(len(table)), 2)):
+            table.iloc[some].to_parquet(folder / "features" / f"{number}.parquet")
+    return ids
+
+
+def classified(cluster, folder, *, features=True, **how):
+    files = {"labels": str(folder / "labels.csv")}
+    files |= {"features": str(folder / "features")} if features else {}
+    return classify_folder(cluster, str(folder / "edges"), str(folder / "out"), **files, **how)
+
+
+def connected_blocks(num_nodes, **how):
+    """A dataset without isolated nodes, which a list of edges cannot name."""
+    data = block_model(num_nodes, num_classes=3, **how)
+    ring = np.stack([np.arange(num_nodes), np.roll(np.arange(num_nodes), 1)], axis=1)
+    return replace(data, graph=data.graph.with_edges(np.concatenate([data.graph.edge_codes(), ring])))
+
+
+@pytest.mark.parametrize("features", [True, False])
+def test_classes_are_those_of_one_process(tmp_path, cluster, features):
+    data = connected_blocks(9000, seed=3)
+    ids = node_folders(tmp_path, data, features=features)
+    told = classified(cluster, tmp_path, features=features)
+    assert told["blocks"] == 3
+    found = pd.concat([pd.read_parquet(file) for file in sorted((tmp_path / "out").glob("*.parquet"))])
+    assert found["id"].tolist() == ids.tolist()
+    assert found["probability"].between(1 / 3, 1).all()
+    y = np.where(np.isin(np.arange(9000), data.train), data.y, -1)
+    how = {"views": ("l",)} if features else {}
+    alone = fg.NodeClassifier(select=False, ridge=0.003, **how)
+    alone.fit(data.graph, y, features=data.X if features else None)
+    assert (found["class"].to_numpy() == [f"class {one}" for one in alone.predict()]).mean() > 0.998
+
+
+def test_numbers_are_standardised_and_narrow_features_stay_as_they_are(tmp_path, cluster):
+    data = connected_blocks(5000, seed=4)
+    rng = np.random.default_rng(0)
+    data = replace(data, X=rng.standard_normal((5000, 6)) * [1, 10, 100, 0, 1, 1] + data.y[:, None])
+    node_folders(tmp_path, data)
+    told = classified(cluster, tmp_path)
+    found = pd.concat([pd.read_parquet(file) for file in sorted((tmp_path / "out").glob("*.parquet"))])
+    y = np.where(np.isin(np.arange(5000), data.train), data.y, -1)
+    alone = fg.NodeClassifier(select=False, views=("l",), ridge=0.003).fit(data.graph, y, features=data.X)
+    assert (found["class"].to_numpy() == [f"class {one}" for one in alone.predict()]).mean() > 0.998
+    assert told["features"] == 6
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda f: (f / "labels.csv").write_text("id,label\nnobody,a\nn00001,b\n"), "nobody"),
+        (lambda f: (f / "labels.csv").write_text("id,label\nn00001,a\nn00002,a\n"), "one class only"),
+        (lambda f: (f / "labels.csv").write_text("id,label\nn00001,\n"), "no label"),
+        (lambda f: (f / "features" / "0.parquet").unlink(), r"no row for \d+ of 400 nodes.*missing-features"),
+        (lambda f: write(f / "features", "2.parquet", id=["n00001"], other=[1.0]), "other columns"),
+        (lambda f: write(f / "features", "0.parquet", id=["n00001"], f0=[np.inf]), "row 1, column 'f0'"),
+    ],
+)
+def test_wrong_labels_and_features_are_named_and_nothing_is_written(tmp_path, cluster, spoil, words):
+    node_folders(tmp_path, connected_blocks(400, seed=1))
+    spoil(tmp_path)
+    with pytest.raises(FastgrlError, match=words):
+        classified(cluster, tmp_path)
+    assert not (tmp_path / "out").exists()
 
 
 def test_nothing_is_scattered():

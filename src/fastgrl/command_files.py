@@ -100,6 +100,13 @@ def is_parquet_folder(source: str) -> bool:
     )
 
 
+def refuse_for_folders(reading: ReadingOptions) -> None:
+    """Options that are about text, or about nodes without edges."""
+    for name in ("nodes", "delimiter", "comment", "encoding", "header"):
+        if getattr(reading, name) is not None:
+            raise FastgrlError(f"--{name} cannot be chosen for a folder of Parquet files; leave it out")
+
+
 def read_edges(edges: str, options: ReadingOptions, printing: PrintingOptions) -> Reading:
     """A graph from a file, with what was understood of it."""
     from fastgrl.io import read

@@ -81,7 +81,7 @@ def typed(A: CSR, dtype: Any) -> CSR:
     return CSR(A.indptr, A.indices, A.values.astype(dtype), A.shape, np.dtype(dtype)).known_symmetric()
 
 
-def smoothed(S: Operator, B: Array, *, restart: float, steps: int = STEPS, overwrite: bool = False) -> Array:
+def smoothed(S: Operator, B: Any, *, restart: float, steps: int = STEPS, overwrite: bool = False) -> Any:
     """g_a(S)B: H ← B, then `steps` times H ← (1−a) S H + aB, where a is `restart`.
 
     With `overwrite` the result may take the memory of B.

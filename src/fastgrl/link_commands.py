@@ -24,6 +24,7 @@ from fastgrl.command_files import (
     on_cluster,
     read_edges,
     read_table,
+    refuse_for_folders,
     refuse_mixed_output,
     write_table,
 )
@@ -118,7 +119,9 @@ def _embed_folder(
     from fastgrl.distributed.writing import check_folder
     from fastgrl.io.layout import Options
 
-    _refuse_for_folders(reading, fit)
+    refuse_for_folders(reading)
+    if fit.bipartite:
+        raise FastgrlError("--bipartite cannot be chosen for a folder of Parquet files; leave it out")
     check_folder(out, force=force)
     options = Options(columns=reading.columns, weight=reading.weight, unweighted=reading.unweighted)
     with on_cluster(workers, printing) as cluster, bar(f"embedding {edges}", printing) as progress:
@@ -140,20 +143,6 @@ def _embed_folder(
         )
     terminal.print_notes(value["notices"], quiet=printing.quiet)
     terminal.show({"file": edges} | value, link_reports.folder_embedding(value), as_json=printing.json)
-
-
-def _refuse_for_folders(reading: ReadingOptions, fit: FitOptions) -> None:
-    given = {
-        "nodes": reading.nodes,
-        "delimiter": reading.delimiter,
-        "comment": reading.comment,
-        "encoding": reading.encoding,
-        "header": reading.header,
-        "bipartite": fit.bipartite or None,
-    }
-    for name, value in given.items():
-        if value is not None:
-            raise FastgrlError(f"--{name} cannot be chosen for a folder of Parquet files; leave it out")
 
 
 @grouped

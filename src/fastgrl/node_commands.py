@@ -20,12 +20,15 @@ from fastgrl.command_files import (
     dataset_or_graph,
     fitted_on,
     ids_of,
+    is_parquet_folder,
     is_table,
     known_ids,
+    on_cluster,
     read_edges,
     read_feature_file,
     read_node_files,
     read_table,
+    refuse_for_folders,
     refuse_mixed_output,
     write_table,
 )
@@ -79,6 +82,10 @@ def classify(
     force: Force = False,
 ) -> None:
     """Fit a node classifier and save it as a folder, with how good it is."""
+    if workers.cluster is not None and is_parquet_folder(edges):
+        _refuse_unused({"--validation": validation, "--predictions": predictions})
+        _classify_folder(edges, labels, out, reading, fit, files, workers, printing, force=force)
+        return
     folder, table = (None, out) if is_table(out) else (out, predictions)
     if folder is None and predictions is not None:
         raise FastgrlError(f"-o {terminal.quoted(out)} is a table and so is --predictions; -o is the model's")
@@ -104,6 +111,61 @@ def classify(
     terminal.print_notes([*given.notices, *value["notices"]], quiet=printing.quiet)
     if table != STDOUT:
         terminal.show(value, node_reports.model(value, given, measured), as_json=printing.json)
+
+
+def _classify_folder(
+    edges: str,
+    labels: str,
+    out: str,
+    reading: ReadingOptions,
+    fit: NodeFitOptions,
+    files: NodeFileOptions,
+    workers: ClusterOptions,
+    printing: PrintingOptions,
+    *,
+    force: bool,
+) -> None:
+    """From folders of Parquet files to one of classes, on workers all the way."""
+    from fastgrl.distributed.classification import classify_folder
+    from fastgrl.distributed.writing import check_folder
+    from fastgrl.io.layout import Options
+
+    refuse_for_folders(reading)
+    _refuse_unused({"--views": fit.views, "--hops": fit.hops, "--window": fit.window})
+    _refuse_unused({"--negative": fit.negative, "--class-weight": fit.class_weight})
+    _refuse_unused({"--multi-label": files.multi_label or None})
+    if fit.design != "co-ridge":
+        raise FastgrlError(f"--design {fit.design} is not for folders of Parquet files; co-ridge is")
+    check_folder(out, force=force)
+    with on_cluster(workers, printing) as cluster, bar(f"classifying {edges}", printing) as progress:
+        told = classify_folder(
+            dataclasses.replace(cluster, most_bytes=fit.max_memory),
+            edges,
+            out,
+            labels=labels,
+            features=files.features,
+            id_column=files.id_column,
+            label_columns=files.id_and_label,
+            missing_features=files.missing_features,
+            directed=reading.directed,
+            options=Options(columns=reading.columns, weight=reading.weight, unweighted=reading.unweighted),
+            seed=fit.seed,
+            force=force,
+            progress=progress,
+            rank=fit.rank,
+            restart=fit.restart,
+            ridge=fit.ridge,
+            balance=fit.balance,
+            rounds=fit.rounds,
+        )
+    terminal.print_notes(told["notices"], quiet=printing.quiet)
+    terminal.show({"file": edges} | told, node_reports.folder_classes(told), as_json=printing.json)
+
+
+def _refuse_unused(given: dict[str, Any]) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise FastgrlError(f"{name} cannot be chosen for a folder of Parquet files; leave it out")
 
 
 @grouped

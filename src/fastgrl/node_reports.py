@@ -62,6 +62,17 @@ def predicted_counts(texts: Array) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
 
+def folder_classes(found: Mapping[str, Any]) -> list[Section]:
+    """What `fastgrl classify` shows of a folder that workers classified."""
+    graph = f"{found['nodes']:,} nodes, {found['edges']:,} edges in {found['blocks']} blocks"
+    known = f"{found['labelled']:,} nodes, {len(found['classes'])} classes"
+    seconds = ", ".join(f"{name} {value:.1f} s" for name, value in found["seconds"].items())
+    rows = {"graph": graph, "labelled": known, "took": seconds}
+    files = f"{found['out']}: {len(found['files'])} Parquet files"
+    written = {"folder": files, "rows": f"{found['nodes']:,}: id, class, probability"}
+    return [("classes", rows), ("written", written)]
+
+
 def model(found: Mapping[str, Any], files: NodeFiles, measured: Certificate | None) -> list[Section]:
     """What `fastgrl classify` shows."""
     sections: list[Section] = [(found["file"], _fit_rows(found))]

@@ -51,10 +51,14 @@ def weighted_ridge(Z: Array, weights: Array, Q: Array, *, ridge: float) -> Ridge
     if 2 * len(used) < len(weights):  # else a copy would cost more than the rows it spares
         Z, weights, Q = Z[used], weights[used], Q[used]
     w = np.asarray(weights / weights.sum(), np.float64)
-    moments = _moments(Z, w, Q)
-    k = Z.shape[1]
-    gram, mean, cross = moments[:, :k], moments[:, k], moments[:, k + 1 :]
     bias = sum_over_chunks(lambda a, b: w[a:b] @ Q[a:b].astype(np.float64), len(Q), Q.size)
+    return solved(_moments(Z, w, Q), bias, ridge=ridge)
+
+
+def solved(moments: Array, bias: Array, *, ridge: float) -> RidgeFit:
+    """The fit from [Z'diag(w)Z, Z'w, Z'diag(w)Q] and Q'w, for weights that sum to 1."""
+    k = len(moments)
+    gram, mean, cross = moments[:, :k], moments[:, k], moments[:, k + 1 :]
     matrix = gram - np.outer(mean, mean)
     matrix[np.diag_indices(k)] += ridge
     return RidgeFit(_solve(matrix, cross - np.outer(mean, bias)), mean, bias)
@@ -70,12 +74,16 @@ def _moments(Z: Array, w: Array, Q: Array) -> Any:
         return place.seam.cross(z, place.seam.concatenate([z, r, q], 1))
 
     def term(begin: int, end: int) -> Array:
-        r = root[begin:end]
-        z = Z[begin:end] * r
-        right = np.concatenate([r, Q[begin:end] * r], axis=1, dtype=Z.dtype)
-        return np.concatenate([z.T @ z, z.T @ right], axis=1).astype(np.float64)
+        return moments_of(Z[begin:end], root[begin:end], Q[begin:end])
 
     return sum_over_chunks(term, len(Z), Z.size * (Z.shape[1] // 2 + Q.shape[1]))
+
+
+def moments_of(Z: Array, root: Array, Q: Array) -> Array:
+    """The moments of some rows, weighted by the squares of `root`, a column."""
+    z = Z * root
+    right = np.concatenate([root, Q * root], axis=1, dtype=Z.dtype)
+    return np.concatenate([z.T @ z, z.T @ right], axis=1).astype(np.float64)
 
 
 def _solve(matrix: Array, right: Array) -> Array:
