@@ -66,8 +66,9 @@ class Row:
         return f"{self.entry.name}, {self.entry.setting}"
 
     def beats(self, other: Row) -> bool:
-        """Faster, and no worse."""
-        return self.timing.best < other.timing.best and self.auc >= other.auc
+        """Faster and no worse, or better and no slower."""
+        ours, theirs = (self.timing.best, -self.auc), (other.timing.best, -other.auc)
+        return ours[0] <= theirs[0] and ours[1] <= theirs[1] and ours != theirs
 
 
 def ours(graph: fg.Graph, *, design: str, **settings: Any) -> Scores:
@@ -219,6 +220,7 @@ def plot(tables: dict[str, list[Row]], file: str) -> None:
 
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     figure, axes = plt.subplots(1, len(tables), figsize=(1 + 4.2 * len(tables), 5), squeeze=False)
     names = list(dict.fromkeys(row.entry.name for rows in tables.values() for row in rows))
@@ -234,6 +236,9 @@ def plot(tables: dict[str, list[Row]], file: str) -> None:
             points = [row.timing.best for row in some], [row.auc for row in some]
             axis.scatter(*points, label=name, color=colour, linewidths=0, **style)
         axis.set(xscale="log", title=dataset, xlabel="seconds", ylim=(_lowest(rows), 100))
+        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:g}"))
+        axis.xaxis.set_minor_formatter(NullFormatter())
         axis.grid(color="0.93", zorder=0)
         if below := sum(row.auc < axis.get_ylim()[0] for row in rows):
             axis.text(0.98, 0.02, f"{below} below", transform=axis.transAxes, ha="right", color="0.5")
