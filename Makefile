@@ -79,7 +79,7 @@ reproduce-quick: $(VENV)/.baselines
 
 # What is measured: files; the product and the SVD; models; links; nodes; start, load, estimates; growth; disk.
 BENCHMARKS := reading loading negatives memory kernels svd "svd --load" frameworks "released --library tensorflow" storage \
-	links embedding scale nodes node_scale updates startup pairs estimates roofline distributed growth large
+	links embedding scale nodes node_scale updates startup pairs estimates roofline cluster growth large
 
 bench: $(VENV)/.frameworks
 	@$(PIP) install --quiet sparse_dot_mkl mkl numba pycleora scikit-network

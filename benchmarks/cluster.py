@@ -1,6 +1,6 @@
 """What a cluster costs on one machine: two workers beside two threads, and the bytes that a product moves.
 
-    python benchmarks/distributed.py [--quick] [--edges 1e6,1e7]
+    python benchmarks/cluster.py [--quick] [--edges 1e6,1e7]
 
 R-MAT graphs, written as Parquet and loaded by the workers. A rank-32 factorisation of the degree-walk matrix,
 16 columns at a time, four rounds, of the same graph in the same order of nodes: in one process with two
