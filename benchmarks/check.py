@@ -5,7 +5,8 @@
 Each line sets a part of fastgrl against what one would write in NumPy and SciPy (references.py), both
 on one thread and in turn, in CPU seconds, best of several: a ratio that a busy machine hardly moves. It fails
 when a ratio is below the stored one by more than the line's tolerance three times over, and names the line.
-`--update` stores what was measured, and keeps the tolerances. Under three minutes.
+Ratios are stored for each kind of processor, whose caches they depend on. `--update` stores what was
+measured, and keeps the tolerances. Under three minutes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import references
-from common import header, run_child
+from common import _cpu_name, header, run_child
 
 import fastgrl as fg
 from fastgrl.parallel import single_threaded_blas, use_threads
@@ -110,7 +111,8 @@ def slower(found: dict[str, float], stored: dict[str, Any]) -> list[str]:
 
 
 def store(found: dict[str, float], stored: dict[str, Any]) -> None:
-    before = stored["lines"]
+    processor = processor_kind()
+    before = stored.get(processor, {"lines": {}})["lines"]
     new = {
         name: {
             "ratio": round(value, 3),
@@ -118,9 +120,15 @@ def store(found: dict[str, float], stored: dict[str, Any]) -> None:
         }
         for name, value in found.items()
     }
-    made = {"date": str(datetime.date.today()), "kernel": fg.kernel_info().kernel}
-    STORED.write_text(json.dumps({**made, "lines": before | new}, indent=1) + "\n")
-    print(f"stored in {STORED}")
+    made = {"date": str(datetime.date.today()), "kernel": fg.kernel_info().kernel, "lines": before | new}
+    STORED.write_text(json.dumps(stored | {processor: made}, indent=1) + "\n")
+    print(f"stored in {STORED.name} for {processor}")
+
+
+def processor_kind() -> str:
+    """The name of the processor, and whether it has the wide instructions that BLAS makes use of."""
+    facts = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    return f"{_cpu_name()} {'with' if ' avx512f' in facts else 'without'} AVX-512"
 
 
 def arguments() -> argparse.Namespace:
@@ -133,16 +141,21 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     given = arguments()
     print(header())
-    stored = json.loads(STORED.read_text()) if STORED.exists() else {"lines": {}}
-    kernel = fg.kernel_info().kernel
-    if not given.update and stored.get("kernel", kernel) != kernel:
-        sys.exit(f"the ratios were stored with the {stored['kernel']} kernel; this one is {kernel}")
+    stored = json.loads(STORED.read_text()) if STORED.exists() else {}
+    known, kernel = stored.get(processor_kind()), fg.kernel_info().kernel
+    if known is None and not given.update:
+        sys.exit(
+            f"no ratios are stored for {processor_kind()}: run it with --update on the last good version"
+        )
+    known = known or {"lines": {}, "kernel": kernel}
+    if not given.update and known["kernel"] != kernel:
+        sys.exit(f"the ratios were stored with the {known['kernel']} kernel; this one is {kernel}")
     begin = time.perf_counter()
-    found = compare(stored, given.only)
+    found = compare(known, given.only)
     print(f"{time.perf_counter() - begin:.0f} s")
     if given.update:
         return store(found, stored)
-    if lost := slower(found, stored):
+    if lost := slower(found, known):
         sys.exit(f"slower than stored: {', '.join(lost)}")
 
 
