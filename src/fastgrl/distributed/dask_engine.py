@@ -162,7 +162,7 @@ def _stuck(workers: int) -> str:
 @contextmanager
 def _clear_errors(address: Any) -> Iterator[None]:
     """What Dask says of a cluster in trouble, as one line that says what to do."""
-    from distributed.client import FutureCancelledError
+    from distributed.client import FutureCancelledError, FuturesCancelledError
     from distributed.comm.core import CommClosedError
     from distributed.scheduler import KilledWorker, NoValidWorkerError
 
@@ -176,7 +176,7 @@ def _clear_errors(address: Any) -> Iterator[None]:
         ) from error
     except NoValidWorkerError as error:
         raise UnavailableError(f"{where} has no worker that can run the work: start some") from error
-    except (FutureCancelledError, CommClosedError) as error:
+    except (FutureCancelledError, FuturesCancelledError, CommClosedError) as error:
         raise UnavailableError(
             f"the scheduler of {where} is gone, and with it what was computed there ({_first(error)}); "
             "with --checkpoint DIR a run goes on where it stopped"
