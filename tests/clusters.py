@@ -157,3 +157,14 @@ def vectors_in(folder: Path) -> tuple[np.ndarray, np.ndarray]:
 
     table = pd.concat([pd.read_parquet(file) for file in sorted(folder.glob("*.parquet"))])
     return table["id"].to_numpy(), table.drop(columns="id").to_numpy()
+
+
+def write_digits(folder: Path) -> None:
+    """The digits graph and the labels of its training nodes, as files."""
+    import pandas as pd
+
+    digits = fg.load_dataset("digits")
+    pairs = digits.graph.edge_codes()
+    pd.DataFrame(pairs, columns=["source", "target"]).to_csv(folder / "edges.csv", index=False)
+    rows = {"id": digits.train, "label": digits.y[digits.train]}
+    pd.DataFrame(rows).to_csv(folder / "labels.csv", index=False)

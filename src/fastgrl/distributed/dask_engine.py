@@ -6,7 +6,7 @@ import itertools
 import re
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,8 +22,8 @@ from fastgrl.errors import ArgumentError, MissingExtraError, UnavailableError
 MISSING = "a cluster needs Dask: pip install 'fastgrl[dask]'"
 _LOCAL = re.compile(r"local(?::(\d+))?")
 _CONNECT_SECONDS = 10
-# How often a cluster that does not answer is looked at, and how often in a row it may be found to be stuck.
-_LOOK_SECONDS, _PATIENCE = 5.0, 6
+# How often a cluster that is waited for is looked at, and how often in a row it may be found to be stuck.
+_LOOK_SECONDS, _PATIENCE = 2.0, 15
 
 
 @contextmanager
@@ -135,27 +135,56 @@ def engine_of(client: Any) -> Engine:
 
 
 def _wait(client: Any, futures: Sequence[Any]) -> None:
-    """Until all are done; workers that are all gone, or all out of memory, would let us wait for ever."""
+    """Until all are done; workers that are all gone, or out of memory, would let us wait for ever."""
     wait: Any = import_module("distributed").wait
-    patience = _PATIENCE
+    patience, before = _PATIENCE, None
     while True:
         try:
             wait(list(futures), timeout=_LOOK_SECONDS)
             return
         except TimeoutError:
             workers = client.scheduler_info(n_workers=-1)["workers"]
-            stuck = all(worker.get("status") == "paused" for worker in workers.values())
-            patience = patience - 1 if stuck else _PATIENCE
+            paused = [name for name, worker in workers.items() if worker.get("status") == "paused"]
+            if paused:
+                client.run(give_back_memory, workers=paused, on_error="ignore")
+            now = _work_of(workers)
+            stuck = not workers or (paused and now == before and not any(map(_executing, now)))
+            patience, before = (patience - 1 if stuck else _PATIENCE), now
             if patience == 0:
-                raise UnavailableError(_stuck(len(workers))) from None
+                raise UnavailableError(_stuck(len(workers), len(paused))) from None
 
 
-def _stuck(workers: int) -> str:
+def _work_of(workers: dict[str, Any]) -> list[dict[str, int]]:
+    """How many tasks of every kind each worker has, as it said last."""
+    return [worker.get("metrics", {}).get("task_counts", {}) for worker in workers.values()]
+
+
+def _executing(counts: dict[str, int]) -> bool:
+    return counts.get("executing", 0) > 0
+
+
+def give_back_memory() -> None:
+    """On a worker: return to the system what the allocators of C and of Arrow keep for later.
+
+    A worker is paused for all that its process holds, and what is only kept would keep it paused.
+    """
+    import ctypes
+    import gc
+    import sys
+
+    gc.collect()
+    if "pyarrow" in sys.modules:
+        sys.modules["pyarrow"].default_memory_pool().release_unused()
+    with suppress(OSError, AttributeError):  # a C library that has no such function
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+def _stuck(workers: int, paused: int) -> str:
     if not workers:
         return "the cluster has no workers any more: start some, and run again"
     return (
-        f"all {workers} workers have paused, because their memory is full: give them more, start more of "
-        "them, or cut rows into more blocks (--blocks)"
+        f"{paused} of {workers} workers paused because their memory is full, and nothing goes on: give them "
+        "more, start more of them, or cut rows into more blocks (--blocks)"
     )
 
 
