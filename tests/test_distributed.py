@@ -5,6 +5,7 @@ The tasks run in this process; `test_cluster.py` has real workers.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from dataclasses import replace
@@ -27,9 +28,11 @@ from fastgrl.distributed.loading import load_graph
 from fastgrl.distributed.places import used
 from fastgrl.distributed.plans import RowPlan
 from fastgrl.errors import ArgumentError, FastgrlError, InputError, ShapeError
+from fastgrl.io.importing import import_graph
 from fastgrl.io.layout import Options
 from fastgrl.linalg import CHUNK_ROWS, subtrees, sum_of_subtrees, tree_sum
 from fastgrl.link_runs import Parameters, fit_graph
+from fastgrl.ordering import canonical_order_of, reordered
 from fastgrl.walks import degree_walk, walk
 
 kinds = pytest.mark.parametrize(
@@ -158,7 +161,11 @@ def wrong_folders(tmp_path):
         lambda: write(folder, "b.parquet", source=["x"], target=["z"], weight=[1.0]),
         "has weights",
     )
-    yield "empty file", lambda: write(folder, "b.parquet", source=[], target=[]), "b.parquet is empty"
+    yield (
+        "no edges at all",
+        lambda: write(folder, "a.parquet", source=[], target=[]),
+        "none of its 1 Parquet files has edges",
+    )
     yield (
         "missing id",
         lambda: write(folder, "b.parquet", source=["x", None], target=["y", "z"]),
@@ -174,11 +181,46 @@ def wrong_folders(tmp_path):
 
 
 @pytest.mark.parametrize("number", range(7))
-def test_what_is_wrong_with_a_file_is_said_with_its_name(tmp_path, cluster, number):
-    _, make, words = list(wrong_folders(tmp_path))[number]
+@pytest.mark.parametrize("where", ["on a cluster", "in one process"])
+def test_what_is_wrong_with_a_file_is_said_with_its_name(tmp_path, cluster, number, where):
+    kind, make, words = list(wrong_folders(tmp_path))[number]
     make()
-    with pytest.raises(InputError, match=words):
-        load_graph(cluster, str(tmp_path / "edges"))
+    read = functools.partial(load_graph, cluster) if where == "on a cluster" else fg.read_graph
+    # One process looks at what files have in common before it looks at their numbers.
+    earlier = {"mixed": "text and numbers in", "negative": "has weights"}
+    with pytest.raises(InputError, match=words if where == "on a cluster" else earlier.get(kind, words)):
+        read(str(tmp_path / "edges"))
+
+
+@kinds
+@pytest.mark.parametrize("text", [True, False])
+def test_one_process_reads_the_same_folder_as_the_same_graph(tmp_path, directed, weighted, text):
+    table = edge_folder(tmp_path / "edges", 300, 2000, text=text, weighted=weighted)
+    found, ours = (
+        fg.read_graph(tmp_path / "edges", directed=directed),
+        in_one_process(table, directed=directed),
+    )
+    order = canonical_order_of(found)
+    found = found if order is None else reordered(found, order)
+    assert np.array_equal(found.node_ids, ours.node_ids)
+    assert (found.to_scipy() != ours.to_scipy()).nnz == 0
+
+
+def test_files_without_rows_and_files_of_programs_are_left_out(tmp_path, cluster):
+    folder = tmp_path / "edges"
+    write(folder, "a.parquet", source=[], target=[])
+    write(folder, "b.parquet", source=["x", "y"], target=["y", "z"])
+    write(folder / "year=2020", "c.parquet", source=["z"], target=["x"])
+    write(folder, "_temporary.parquet", source=["q"], target=["r"])
+    (folder / "_SUCCESS").touch()
+    there, here = load_graph(cluster, str(folder)), fg.read_graph(folder)
+    assert (there.num_nodes, there.num_edges) == (here.num_nodes, here.num_edges) == (3, 3)
+
+
+def test_a_folder_of_tables_is_not_imported_and_the_message_says_why(tmp_path):
+    write(tmp_path / "edges", "a.parquet", source=["x"], target=["y"])
+    with pytest.raises(ArgumentError, match="folder of Parquet files, which every other verb reads"):
+        import_graph(tmp_path / "edges", tmp_path / "graph")
 
 
 @pytest.mark.parametrize(

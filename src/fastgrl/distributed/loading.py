@@ -8,7 +8,7 @@ groups or files. With global numbers, edges are cut by blocks of rows, and chang
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -25,11 +25,10 @@ from fastgrl.distributed.rows import DistributedRows
 from fastgrl.distributed.transposing import exchanged
 from fastgrl.errors import ArgumentError, InputError, MissingExtraError
 from fastgrl.io.layout import Options
-from fastgrl.io.parquet import _column, _ids, _numbered, _weights, opened_table
+from fastgrl.io.parquet import PARQUET_ENDINGS, _numbered, check_alike, is_hidden, opened_table
 from fastgrl.kernels import CSR
 
 _SAMPLED = 1000  # ids of each file by which groups are cut
-_ENDINGS = (".parquet", ".pq")
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +43,9 @@ class EdgeFile:
 
 @dataclass(frozen=True, eq=False)
 class FileFacts:
-    """What the caller learns of a file: some of its ids, their kind, and whether there are weights."""
+    """What the caller learns of a file: edges, some ids, their kind, and whether there are weights."""
 
+    edges: int
     sample: Array
     kind: str
     weighted: bool
@@ -56,15 +56,11 @@ def parquet_files(folder: str) -> list[str]:
     fs, root = _file_system(folder)
     if not fs.isdir(root):
         raise InputError(f"{shown(folder, 200)} is no folder of Parquet files")
-    found = sorted(path for path in fs.find(root) if path.endswith(_ENDINGS) and not _hidden(path, root))
+    found = sorted(path for path in fs.find(root) if path.endswith(PARQUET_ENDINGS))
+    found = [path for path in found if not is_hidden(PurePosixPath(path[len(root) :]).parts)]
     if not found:
         raise InputError(f"{shown(folder, 200)} has no files that end in .parquet")
     return [fs.unstrip_protocol(path) for path in found]
-
-
-def _hidden(path: str, root: str) -> bool:
-    parts = PurePosixPath(path[len(root) :]).parts
-    return any(part.startswith((".", "_")) for part in parts)
 
 
 def _file_system(path: str) -> tuple[Any, str]:
@@ -93,7 +89,7 @@ def load_graph(
         cluster.checkpoint.begin(facts)
     files = cluster.submit([Pending(read_file, (path, options or Options())) for path in paths])
     told = cluster.gather([Pending(facts_of, (file,)) for file in files])
-    _check_alike(paths, told)
+    files, told = _with_edges(folder, paths, files, told)
     pieces = _ids_by_group(cluster, files, told)
     groups = cluster.submit([Pending(merged_ids, (some,)) for some in pieces])
     counts = cluster.gather([Pending(len, (group,)) for group in groups])
@@ -140,18 +136,14 @@ def read_file(path: str, options: Options) -> EdgeFile:
     name = path.removeprefix("file://")
     try:
         with fs.open(local, "rb") as file:
-            table = opened_table(name, file, options)
-            ends = [_ids(name, column, _column(name, table.file, column)) for column in _ends(table)]
-            weight = None if table.weight < 0 else table.names[table.weight]
-            weights = None if weight is None else _weights(name, weight, _column(name, table.file, weight))
+            table = opened_table(name, file, options, may_be_empty=True)
+            if not table.rows:
+                return EdgeFile(*(np.empty(0, np.int64) for _ in range(3)), None)
+            ends, weights = table.ends(), table.weights()
     except OSError as error:
         raise InputError(f"{name} cannot be read: {error}") from None
     ids, numbers = _sorted_numbers(name, *ends)
     return EdgeFile(ids, numbers[0], numbers[1], weights)
-
-
-def _ends(table: Any) -> tuple[str, str]:
-    return table.names[table.source], table.names[table.target]
 
 
 def _sorted_numbers(name: str, sources: Any, targets: Any) -> tuple[Array, Array]:
@@ -183,20 +175,20 @@ def facts_of(file: EdgeFile) -> FileFacts:
     """What the caller is told of a file."""
     step = max(1, len(file.ids) // _SAMPLED)
     kind = "text" if file.ids.dtype == object else "numbers"
-    return FileFacts(file.ids[step // 2 :: step], kind, file.weights is not None)
+    return FileFacts(len(file.sources), file.ids[step // 2 :: step], kind, file.weights is not None)
 
 
-def _check_alike(paths: Sequence[str], facts: Sequence[FileFacts]) -> None:
-    first = facts[0]
-    for path, one in zip(paths, facts, strict=True):
-        names = [shown(PurePosixPath(each).name, 100) for each in (paths[0], path)]
-        if one.kind != first.kind:
-            raise InputError(
-                f"ids are {first.kind} in {names[0]} and {one.kind} in {names[1]}; make them alike"
-            )
-        if one.weighted != first.weighted:
-            with_, without = names if first.weighted else names[::-1]
-            raise InputError(f"{with_} has weights and {without} has none; pass unweighted, or add them")
+def _with_edges(
+    folder: str, paths: list[str], files: list[Any], facts: list[FileFacts]
+) -> tuple[list[Any], list[FileFacts]]:
+    """The files that have rows, which must be parts of one table."""
+    kept = [i for i, one in enumerate(facts) if one.edges]
+    if not kept:
+        raise InputError(f"{shown(folder, 200)}: none of its {len(paths)} Parquet files has edges")
+    told = [(paths[i], facts[i].kind, facts[i].weighted) for i in kept]
+    for one in told:
+        check_alike(told[0], one)
+    return [files[i] for i in kept], [facts[i] for i in kept]
 
 
 def _ids_by_group(cluster: Cluster, files: list[Any], facts: list[FileFacts]) -> list[list[Any]]:

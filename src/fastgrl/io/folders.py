@@ -256,8 +256,8 @@ def _refuse_present(folder: Path, names: list[str], *, force: bool) -> None:
         raise ArgumentError(f"{named(folder)} already exists; --force (force=True) overwrites it")
 
 
-def is_graph_folder(source: Any) -> bool:
-    """Whether `source` names a folder, which only a graph on disk can be."""
+def is_folder(source: Any) -> bool:
+    """Whether `source` names a folder: a graph on disk, or one of Parquet files."""
     return isinstance(source, str | os.PathLike) and "\0" not in os.fspath(source) and os.path.isdir(source)
 
 

@@ -16,7 +16,7 @@ from fastgrl.errors import ArgumentError, InputError, UnavailableError
 from fastgrl.estimate import format_bytes
 from fastgrl.io.atomic import StrPath, named
 from fastgrl.io.folder_index import FolderIndex
-from fastgrl.io.folders import check_graph_folder, is_graph_folder, new_folder, seal, store, write_array
+from fastgrl.io.folders import check_graph_folder, is_folder, new_folder, seal, store, write_array
 from fastgrl.io.layout import Options
 from fastgrl.io.parquet import Table, opened_table
 from fastgrl.io.reading import (
@@ -29,6 +29,7 @@ from fastgrl.io.reading import (
     _text_notices,
     _weight_notices,
     check_options,
+    is_parquet_folder,
     read_nodes,
 )
 from fastgrl.io.records import PlainIdTable
@@ -94,7 +95,12 @@ def import_graph(
     limit = None if max_memory is None else integer("max_memory", max_memory, least=1)
     options = Options(delimiter, header, columns, weight, unweighted, comment)
     check_options(source, options, nodes)
-    if is_graph_folder(source):
+    if is_parquet_folder(source):
+        raise ArgumentError(
+            f"{named(source)} is a folder of Parquet files, which every other verb reads as it is; an import "
+            "takes one file"
+        )
+    if is_folder(source):
         raise ArgumentError(f"{named(source)} is a folder; a graph on disk need not be imported again")
     check_graph_folder(folder, force=force)
     with use_threads(n_threads):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path, PurePath
 from typing import Any, NoReturn
 
 import numpy as np
@@ -15,23 +16,74 @@ from fastgrl.ids import Encoded, as_ids, encode, first_appearance, objects
 from fastgrl.io.layout import Options, choose_columns, unused_columns
 from fastgrl.kernels import compiled_module
 
+PARQUET_ENDINGS = (".parquet", ".pq")
+
 
 def graph_from_parquet(
     name: str, file: Any, options: Options, *, nodes: Any, directed: bool
 ) -> tuple[Graph, dict[str, str], tuple[str, ...]]:
     """A graph from two columns of a Parquet file (three with weights), which they were, and what was odd."""
     found = opened_table(name, file, options)
-    table, names = found.file, found.names
-    columns = (found.source, found.target, found.weight)
-    ends = [_ids(name, names[i], _column(name, table, names[i])) for i in columns[:2]]
-    weights = (
-        None
-        if found.weight < 0
-        else _weights(name, names[found.weight], _column(name, table, names[found.weight]))
-    )
-    encoded = _encoded(ends[0], ends[1], nodes)
-    graph = Graph._from_encoded(encoded, weights=weights, directed=directed)
+    encoded = _encoded(*found.ends(), nodes)
+    graph = Graph._from_encoded(encoded, weights=found.weights(), directed=directed)
     return graph, found.described(), found.notices
+
+
+def graph_from_parquet_folder(
+    folder: Path, options: Options, *, nodes: Any, directed: bool
+) -> tuple[Graph, dict[str, str], tuple[str, ...]]:
+    """A graph from all Parquet files below a folder, one after another; those without rows are left out."""
+    files = [(str(path), path) for path in parquet_files_below(folder)]
+    tables = [opened_table(name, path, options, may_be_empty=True) for name, path in files]
+    tables = [table for table in tables if table.rows]
+    if not tables:
+        raise InputError(f"{shown(str(folder), 200)}: none of its {len(files)} Parquet files has edges")
+    ends = [table.ends() for table in tables]
+    for table, pair in zip(tables, ends, strict=True):
+        check_alike(
+            (tables[0].name, _id_kind(ends[0]), tables[0].weight >= 0),
+            (table.name, _id_kind(pair), table.weight >= 0),
+        )
+    sources, targets = (_one_below_another([pair[side] for pair in ends]) for side in range(2))
+    weights = None if tables[0].weight < 0 else np.concatenate([table.weights() for table in tables])
+    encoded = _encoded(sources, targets, nodes)
+    graph = Graph._from_encoded(encoded, weights=weights, directed=directed)
+    described = {"files": f"{len(files)}"} | tables[0].described()
+    return graph, described, tables[0].notices
+
+
+def parquet_files_below(folder: Path) -> list[Path]:
+    """The Parquet files of a folder and the folders in it, by name; none that is hidden or begins with _."""
+    found = [path for path in folder.rglob("*") if path.suffix in PARQUET_ENDINGS and path.is_file()]
+    return sorted(path for path in found if not is_hidden(path.relative_to(folder).parts))
+
+
+def is_hidden(parts: Iterable[str]) -> bool:
+    """Whether a name or that of a folder above it is one that programs keep for themselves."""
+    return any(part.startswith((".", "_")) for part in parts)
+
+
+def check_alike(first: tuple[str, str, bool], other: tuple[str, str, bool]) -> None:
+    """Refuse two files (name, kind of ids, whether weighted) that are not parts of one table."""
+    names = [shown(PurePath(name).name, 100) for name in (first[0], other[0])]
+    if other[1] != first[1]:
+        raise InputError(f"ids are {first[1]} in {names[0]} and {other[1]} in {names[1]}; make them alike")
+    if other[2] != first[2]:
+        with_, without = names if first[2] else names[::-1]
+        raise InputError(f"{with_} has weights and {without} has none; pass unweighted, or add them")
+
+
+def _id_kind(ends: tuple[Any, Any]) -> str:
+    kinds = ["numbers" if isinstance(side, np.ndarray) else "text" for side in ends]
+    return kinds[0] if kinds[0] == kinds[1] else f"{kinds[0]} and {kinds[1]}"
+
+
+def _one_below_another(columns: list[Any]) -> Any:
+    import pyarrow as pa
+
+    if isinstance(columns[0], np.ndarray):
+        return np.concatenate(columns)
+    return pa.chunked_array([chunk for column in columns for chunk in column.chunks])
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +108,21 @@ class Table:
         """What both ids are: "text", "i" or "u" for integers with and without a sign, or "other"."""
         kinds = {_kind_of(self.file.schema_arrow.field(i).type) for i in (self.source, self.target)}
         return kinds.pop() if len(kinds) == 1 else "other"
+
+    def ends(self) -> tuple[Any, Any]:
+        """Both columns of ids: an array of numbers, or an Arrow array of text."""
+        source, target = (self.names[i] for i in (self.source, self.target))
+        return (
+            _ids(self.name, source, _column(self.name, self.file, source)),
+            _ids(self.name, target, _column(self.name, self.file, target)),
+        )
+
+    def weights(self) -> Array | None:
+        """The weights, if there are any."""
+        if self.weight < 0:
+            return None
+        column = self.names[self.weight]
+        return _weights(self.name, column, _column(self.name, self.file, column))
 
     def described(self) -> dict[str, str]:
         """Which columns are used, for people."""
@@ -102,7 +169,7 @@ def _kind_of(kind: Any) -> str:
     return "text" if any(is_text(kind) for is_text in texts) else "other"
 
 
-def opened_table(name: str, file: Any, options: Options) -> Table:
+def opened_table(name: str, file: Any, options: Options, *, may_be_empty: bool = False) -> Table:
     """Open a Parquet file of edges and choose its columns."""
     table = _opened(name, file)
     names = tuple(table.schema_arrow.names)
@@ -111,7 +178,7 @@ def opened_table(name: str, file: Any, options: Options) -> Table:
     source, target, weight = choose_columns(name, names, options)
     if twice := [names[i] for i in (source, target, weight) if i >= 0 and names.count(names[i]) > 1]:
         raise InputError(f"{name} has several columns called {shown(twice[0])}; rename them")
-    if table.metadata.num_rows == 0:
+    if table.metadata.num_rows == 0 and not may_be_empty:
         raise InputError(f"{name} is empty: it has no edges")
     unused = unused_columns(names, len(names), {source, target, weight}, options)
     return Table(name, table, names, source, target, weight, unused)
