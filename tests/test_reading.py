@@ -457,3 +457,19 @@ def test_plain_and_compiled_scanners_find_the_same_last_record():
     make = PlainScanner if compiled is None else compiled.Scanner
     for data in (b'a,"b\n', b'a,b\n"c', b"a,b\r\nc,d\r", b"a,b\rc", b"", b'a,b\n"c"x,d\ne,f\ng'):
         assert make(**dialect).last_record_end(data) == PlainScanner(**dialect).last_record_end(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "said"),
+    [
+        (b"person,friend\nann,bob\nbob,eve\neve,ann\nann,joe\n", {}, True),
+        (b"person,friend\nann,bob\nbob,eve\neve,ann\nann,joe\n", {"header": False}, False),
+        (b"ann,bob\nbob,eve\neve,ann\nann,joe\njoe,eve\n", {}, False),
+        (b"ann,ann\nbob,eve\neve,bob\nbob,joe\njoe,eve\n", {}, False),
+        (b"900,901\n1,2\n2,3\n3,1\n1,4\n", {}, False),
+    ],
+)
+def test_a_first_line_that_may_be_a_header_is_kept_as_an_edge_and_said(data, options, said):
+    reading = read_bytes(data, **options)
+    assert any("is it a header (--header)?" in notice for notice in reading.notices) is said
+    assert reading.rows == data.count(b"\n")

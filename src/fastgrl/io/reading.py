@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,23 @@ from fastgrl.errors import ArgumentError, FastgrlWarning, InputError
 from fastgrl.graph import Graph
 from fastgrl.ids import Encoded, IdIndex, as_ids, distinct_ids, objects
 from fastgrl.io.arrays import array_from_npy, graph_from_npy, graph_from_npz
-from fastgrl.io.folders import is_graph_folder, open_folder
+from fastgrl.io.folder_index import INDEX_FILE
+from fastgrl.io.folders import is_folder, open_folder
 from fastgrl.io.layout import Layout, Options
 from fastgrl.io.matrix_market import graph_from_matrix_market
-from fastgrl.io.parquet import graph_from_parquet, ids_from_parquet
+from fastgrl.io.parquet import (
+    graph_from_parquet,
+    graph_from_parquet_folder,
+    ids_from_parquet,
+    parquet_files_below,
+)
 from fastgrl.io.sources import Progress, Source, naming, opened
 from fastgrl.io.text import TextEdges, read_text
 from fastgrl.parallel import use_threads
 
 _HEAD = 4096
+# Of fewer lines than this, hardly any id stands twice.
+_FEW_LINES = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,12 +63,12 @@ def read_graph(
 ) -> Graph:
     """Read a graph from an edge list in text (plain or packed), Parquet, NPZ, NPY or MatrixMarket.
 
-    `source` is a path, "-" for standard input, an open binary file, or a folder that `fastgrl import` wrote
-    (mapped into memory, not read; its nodes are in the order of their ids). Delimiter, header, comments and
-    weights are found out unless given; `fastgrl inspect` shows what was understood. Ids from text are text,
-    exactly as written. `columns` is (source, target[, weight]) by name or by number from 1; `nodes` lists
-    all nodes, isolated ones too: a file or a list of ids. What was odd is warned of (FastgrlWarning), what
-    is wrong raises InputError with file, line, column and value.
+    `source` is a path, "-" for standard input, an open binary file, a folder of Parquet files, or a folder
+    that `fastgrl import` wrote (mapped into memory, not read; its nodes are in the order of their ids).
+    Delimiter, header, comments and weights are found out unless given; `fastgrl inspect` shows what was
+    understood. Ids from text are text, exactly as written. `columns` is (source, target[, weight]) by name
+    or by number from 1; `nodes` lists all nodes, isolated ones too: a file or a list of ids. What was odd is
+    warned of (FastgrlWarning), what is wrong raises InputError with file, line, column and value.
 
     >>> fg.read_graph(io.BytesIO(b"source,target,weight\\n007,7,2\\n7,008,1\\n")).node_ids.tolist()
     ['007', '7', '008']
@@ -96,9 +105,11 @@ def _read(
 ) -> Reading:
     check_options(source, options, nodes)
     with use_threads(n_threads):
-        if is_graph_folder(source):
+        if is_folder(source) and not is_parquet_folder(source):
             return _from_folder(source, options, directed, encoding, nodes)
         listed = None if nodes is None else read_nodes(nodes)
+        if is_parquet_folder(source):
+            return _from_parquet_folder(Path(source), options, directed, encoding, listed)
         with opened(source) as file:
             head = file.read(_HEAD)
             reader = _READERS[_format_of(file, head)]
@@ -193,6 +204,8 @@ def _from_text(job: _Job) -> Reading:
     graph = Graph._from_encoded(encoded, weights=edges.weights, directed=job.directed)
     layout = {"format": f"text{_packed(job)}", "encoding": edges.encoding} | edges.layout.described()
     odd = _text_notices(edges.layout, edges.comments, edges.trimmed)
+    if job.nodes is None and job.options.header is None and edges.layout.names is None:
+        odd += _lonely_first_line(edges)
     notices = (*edges.layout.notices, *odd, *_graph_notices(graph, edges.weights))
     return Reading(graph, layout | _direction(job), len(edges.sources), notices)
 
@@ -225,6 +238,20 @@ def _text_notices(layout: Layout, comments: int, trimmed: int) -> list[str]:
     return notices
 
 
+def _lonely_first_line(edges: TextEdges) -> list[str]:
+    """A first line whose two words stand nowhere else may be a header; it is kept as an edge all the same."""
+    if len(edges.sources) < _FEW_LINES:
+        return []
+    ends = (edges.sources[0], edges.targets[0])
+    once = [
+        np.count_nonzero(edges.sources == end) + np.count_nonzero(edges.targets == end) == 1 for end in ends
+    ]
+    if not all(once) or any(edges.ids[end].isdigit() for end in ends):
+        return []
+    names = " and ".join(shown(edges.ids[end], 30) for end in ends)
+    return [f"the first line was read as an edge, and {names} stand nowhere else: is it a header (--header)?"]
+
+
 def _graph_notices(graph: Graph, weights: Array | None) -> list[str]:
     zeros = 0 if weights is None else int(np.count_nonzero(weights == 0))
     return _weight_notices(weights is not None, graph.repeats, zeros)
@@ -254,6 +281,26 @@ def _from_parquet(job: _Job) -> Reading:
         job.source.name, file, job.options, nodes=job.nodes, directed=job.directed
     )
     return _typed_reading(job, graph, "Parquet", columns, notices)
+
+
+def is_parquet_folder(source: Any) -> bool:
+    """Whether a source is a folder of Parquet files, and not a graph on disk."""
+    if not is_folder(source) or os.path.lexists(os.path.join(source, INDEX_FILE)):
+        return False
+    return bool(parquet_files_below(Path(source)))
+
+
+def _from_parquet_folder(
+    folder: Path, options: Options, directed: bool, encoding: str | None, nodes: Array | None
+) -> Reading:
+    options.refuse("Parquet", "delimiter", "header", "comment")
+    if encoding is not None:
+        raise ArgumentError("encoding cannot be chosen for Parquet; leave it out")
+    graph, columns, notices = graph_from_parquet_folder(folder, options, nodes=nodes, directed=directed)
+    layout = {"format": "Parquet, a folder of files"} | columns
+    direction = {"direction": "directed" if directed else "undirected"}
+    odd = (*notices, *_graph_notices(graph, graph.weights))
+    return Reading(graph, layout | direction, graph.num_edges + graph.repeats, odd)
 
 
 def _from_npy(job: _Job) -> Reading:
