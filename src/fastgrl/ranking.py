@@ -51,7 +51,8 @@ class Best:
 class Recommendations:
     """Missing links, as three arrays of one length: who, with whom, and how likely (larger is likelier).
 
-    Rows are grouped by node, in the order the nodes were asked for, with the best first.
+    `nodes` and `targets` hold ids, `scores` numbers. Rows are grouped by node, in the order the nodes were
+    asked for, with the best first. Iterate for triples.
 
     >>> from fastgrl.ranking import Recommendations
     >>> found = Recommendations(np.array(["ann", "ann"]), np.array(["eve", "tom"]), np.array([0.9, 0.25]))
