@@ -29,7 +29,7 @@ _HEAD = 4096
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """A `graph`, what was understood of its file (`layout`, `rows`), and what was odd about it (`notices`)."""
+    """A `graph`, what was understood of its file (`layout`, `rows`), and what was odd in it (`notices`)."""
 
     graph: Graph
     layout: dict[str, str]
