@@ -108,9 +108,10 @@ def certificate(
 ) -> Certificate:
     """Measure how well `svd` fits the matrix, from products alone.
 
-    `svd` is an `SVD` or a tuple (U, s, Vt) of any origin. Two products with the k vectors give the residuals
-    of every triplet; `n_probes` Gaussian vectors ω give ‖M − UΣV'‖², squared entries summed up, as the mean
-    of ‖(M − UΣV')ω‖²; a Krylov run of `n_iter` rounds on M − UΣV' looks for what was missed.
+    `operator` is what `fsvd` takes, `svd` an `SVD` or a tuple (U, s, Vt) of any origin. Two products with the
+    k vectors give the residuals of every triplet; `n_probes` Gaussian vectors ω give ‖M − UΣV'‖², squared
+    entries summed up, as the mean of ‖(M − UΣV')ω‖²; a Krylov run of `n_iter` rounds on M − UΣV' looks for
+    what was missed. The same `seed` gives the same figures, for any `n_threads`.
 
     >>> A = np.diag([3.0, 2.0, 1.0])
     >>> c = fg.certificate(A, fg.fsvd(A, 2))

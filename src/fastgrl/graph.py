@@ -98,7 +98,7 @@ class Graph:
 
         Ids are of any hashable kind. Repeated edges are merged and their weights added; `repeats` counts
         them. `nodes` lists all nodes, isolated ones too, in the order wanted; without it nodes come in order
-        of first appearance. `weights` has one number per edge.
+        of first appearance. `weights` has one number per edge. An edge runs both ways unless `directed`.
 
         >>> fg.Graph.from_edges([(1, 2), (2, 1), (2, 2)]).num_edges
         2
@@ -121,7 +121,11 @@ class Graph:
         node_ids: Any = None,
         directed: bool = False,
     ) -> Graph:
-        """Build a graph from node numbers 0..n-1; `node_ids[i]` is the id of node i, by default i itself.
+        """Build a graph from node numbers 0 … n-1; `node_ids[i]` is the id of node i, by default i itself.
+
+        `sources` and `targets` are the two ends of every edge, `weights` their weights if they have any;
+        `num_nodes` is n, by default one more than the largest number. An edge runs both ways unless
+        `directed`.
 
         >>> fg.Graph.from_codes([0, 1], [1, 2], num_nodes=5).num_nodes
         5
@@ -152,7 +156,8 @@ class Graph:
         """Build a graph from a square sparse (or dense) adjacency matrix, checked in full.
 
         Stored entries are edges; all equal to 1 means unweighted. Without `directed`, the graph is
-        undirected exactly if the matrix is symmetric.
+        undirected exactly if the matrix is symmetric. `node_ids` are the ids of its rows, by default their
+        numbers.
 
         >>> fg.Graph.from_scipy(scipy.sparse.csr_array([[0, 2], [2, 0]])).edge_weights()
         array([2.])
@@ -222,11 +227,13 @@ class Graph:
         nodes: Any = None,
         directed: bool = False,
     ) -> Graph:
-        """Build a graph from a table of edges: pandas, polars, pyarrow, duckdb, or another narwhals knows.
+        """Build a graph from a table of edges.
 
+        `frame` is a table of pandas, polars, pyarrow, duckdb, or what else narwhals knows.
         `source` and `target` name the two columns of ids; without them they are called source and target, src
         and dst, from and to, u and v, or come first. A column "weight" holds weights if it is there;
-        `weight=None` ignores it. `nodes` lists all nodes, isolated ones too. Needs the extra `io`.
+        `weight=None` ignores it. `nodes` lists all nodes, isolated ones too. An edge runs both ways unless
+        `directed`. Needs the extra `io`.
 
         >>> import pandas
         >>> fg.Graph.from_frame(pandas.DataFrame({"from": ["ann", "bob"], "to": ["bob", "eve"]}))
@@ -358,7 +365,7 @@ class Graph:
         return np.asarray(self.weights[kept])
 
     def has_edges(self, sources: Any, targets: Any) -> Array:
-        """Whether each pair of node numbers is an edge.
+        """Whether each pair of node numbers, `sources[i]` and `targets[i]`, is an edge.
 
         >>> fg.Graph.from_codes([0], [1], num_nodes=3).has_edges([1, 1], [0, 2])
         array([ True, False])
@@ -398,7 +405,7 @@ class Graph:
         return f"no node has the id {shown(item)} in this graph of {self.num_nodes} nodes{hint}"
 
     def with_edges(self, codes: Any, *, weights: Any = None) -> Graph:
-        """The same nodes with other edges, an (m, 2) array of node numbers, and their weights.
+        """The same nodes with other edges: `codes`, an (m, 2) array of node numbers, and their `weights`.
 
         >>> fg.Graph.from_edges([("ann", "bob"), ("bob", "eve")]).with_edges([[0, 2]])
         <Graph: 3 nodes, 1 edges>
@@ -451,7 +458,7 @@ class Graph:
     def to_frame(self, backend: str = "pandas") -> Any:
         """A table with columns source, target and, if weighted, weight: "pandas", "polars" or "pyarrow".
 
-        Isolated nodes, and whether the graph is directed, do not fit into it.
+        `backend` names the library. Isolated nodes, and whether the graph is directed, do not fit into it.
 
         >>> fg.Graph.from_edges([("ann", "bob")]).to_frame("pyarrow").to_pylist()
         [{'source': 'ann', 'target': 'bob'}]

@@ -256,7 +256,7 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
         `candidates` lists the ids that may be recommended. Every pair is scored, unless `approximate`: then
         an index of `right_` finds the best by dot product, and only these are scored (it needs the extra
         `ann`; with `candidates` or two sides all pairs are scored all the same). The result has the arrays
-        `nodes`, `targets` and `scores`, and `as_dict()`.
+        `nodes`, `targets` and `scores`, and `as_dict()`. `progress(done, total)` is called now and then.
 
         >>> paths = [("ann", "bob"), ("bob", "cy"), ("cy", "dan"), ("dan", "eve")]
         >>> links = fg.LinkPredictor(design="walk", n_components=3).fit(paths)
@@ -282,8 +282,9 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
         """Vectors and scores for nodes that are new, from their edges; the model stays as it is.
 
         `new_edges` are pairs of ids (or triples with a weight) that join nodes the model does not know to
-        nodes it knows. The result has `node_ids`, `left` and `right`, `score_pairs` and `recommend`; its
-        `trust` says how much of each new node, from 0 to 1, the model can represent.
+        nodes it knows; `weights` may give the weights instead. The result has `node_ids`, `left` and `right`,
+        `score_pairs` and `recommend`; its `trust` says how much of each new node, from 0 to 1, the model can
+        represent.
 
         >>> links = fg.LinkPredictor(n_components=4).fit([(0, 1), (1, 2), (2, 0), (2, 3)])
         >>> new = links.transform([("zoe", 0), ("zoe", 1)])
@@ -299,9 +300,10 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
     ) -> LinkPredictor:
         """Take in new edges, and nodes that come with them, from where the last fit ended.
 
-        `new_edges` are pairs of ids, or triples with a weight. Settings and scorer stay. `update_` says how
-        much of the matrix was captured before and is after, and how many columns were multiplied beside those
-        of a fit from the beginning. Without an earlier fit this is `fit`.
+        `new_edges` are pairs of ids, or triples with a weight; `weights` may give the weights instead.
+        Settings and scorer stay. `update_` says how much of the matrix was captured before and is after, and
+        how many columns were multiplied beside those of a fit from the beginning. `progress(done, total)` is
+        called now and then. Without an earlier fit this is `fit`.
 
         >>> links = fg.LinkPredictor(n_components=4).fit([(0, 1), (1, 2), (2, 0), (2, 3)])
         >>> links.partial_fit([("zoe", 0), ("zoe", 1)]).update_["new_nodes"]

@@ -65,7 +65,7 @@ class NewNodes:
         return f"<NewNodes: {new} beside {self.graph.num_nodes - new} known{trust}>"
 
     def score_pairs(self, pairs: Any) -> Array:
-        """A score for every pair of ids, new or known, as an array; larger means likelier."""
+        """A score for each of `pairs` of ids, new or known, as an array; larger means likelier."""
         sources, targets, _ = iterable_of_pairs(pairs)
         codes = np.column_stack([self.graph.index_of(sources), self.graph.index_of(targets)])
         return np.asarray(self.model.score(codes), np.float64)

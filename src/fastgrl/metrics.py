@@ -92,7 +92,8 @@ def mean_reciprocal_rank(positives: ArrayLike, negatives: ArrayLike) -> float:
 def accuracy(truth: ArrayLike, predicted: ArrayLike) -> float:
     """The share of predictions that are right; of rows that are right in every column when 2-D.
 
-    Every entry counts: leave unlabelled nodes (−1) out before the call.
+    `truth` and `predicted` are labels in the same order. Every entry counts: leave unlabelled nodes (−1) out
+    before the call.
 
     >>> from fastgrl.metrics import accuracy
     >>> accuracy(["a", "b", "b"], ["a", "b", "c"])
@@ -105,8 +106,9 @@ def accuracy(truth: ArrayLike, predicted: ArrayLike) -> float:
 def f1(truth: ArrayLike, predicted: ArrayLike, *, average: Literal["macro", "micro"] = "macro") -> float:
     """F1: `2 #right / (#true + #predicted)` per class, averaged over classes or counted over all of them.
 
-    `"macro"` is the mean over classes, `"micro"` adds the counts first. The classes are the labels that occur
-    in either array, or the columns when 2-D; a class with nothing true and nothing predicted gets 0.
+    `average="macro"` is the mean over classes, `"micro"` adds the counts first. The classes are the labels
+    that occur in either array, or the columns when 2-D; a class with nothing true and nothing predicted gets
+    0.
 
     >>> from fastgrl.metrics import f1
     >>> f1([0, 0, 1, 2], [0, 1, 1, 1])

@@ -230,8 +230,8 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> NodeEstimate:
         """What `fit` would cost in bytes and products, without fitting.
 
-        `classes` and `labelled` are how many classes and labelled nodes there would be, `validation` whether
-        there are validation nodes to choose settings by.
+        `features` are those of `fit`; `classes` and `labelled` are how many classes and labelled nodes there
+        would be, `validation` whether there are validation nodes to choose settings by.
 
         >>> graph = fg.Graph.from_edges([(0, 1), (1, 2), (2, 0)])
         >>> fg.NodeClassifier().cost(graph, np.eye(3), classes=2).peak_bytes > 0
@@ -292,7 +292,7 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def decision_function(self, nodes: Any = None, *, edges: Any = None, features: Any = None) -> Array:
         """m×C scores; the largest of a row is predicted (several labels: those above the label's limit).
 
-        Arguments are those of `predict`, columns those of `classes_`.
+        `nodes`, `edges` and `features` are those of `predict`, columns those of `classes_`.
 
         >>> friends = [("ann", "bob"), ("bob", "cy"), ("cy", "dan"), ("dan", "eve")]
         >>> nodes = fg.NodeClassifier().fit(friends, {"ann": "tea", "eve": "coffee"})
@@ -332,7 +332,8 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """m×C probabilities: softmax(scores / T), or for several labels logistic((score − limit) / T).
 
         T is `temperature_`, which fits what labelled nodes score without their own label, or validation nodes
-        where there are any. Arguments are those of `predict`, columns those of `classes_`.
+        where there are any. `nodes`, `edges` and `features` are those of `predict`, columns those of
+        `classes_`.
 
         >>> friends = [("ann", "bob"), ("bob", "cy"), ("cy", "dan"), ("dan", "eve")]
         >>> nodes = fg.NodeClassifier().fit(friends, {"ann": "tea", "eve": "coffee"})
@@ -345,7 +346,7 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def score(self, nodes: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of nodes (ids; None: all) that are predicted as `y` has it.
 
-        Of several labels all must be right.
+        `sample_weight` says how much each node counts. Of several labels all must be right.
 
         >>> friends = [("ann", "bob"), ("bob", "cy"), ("cy", "dan"), ("dan", "eve")]
         >>> nodes = fg.NodeClassifier().fit(friends, {"ann": "tea", "eve": "coffee"})
@@ -456,7 +457,9 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return found[0]
 
     def relabel(self, changes: Mapping[Any, Any], *, measure: bool = True) -> NodeClassifier:
-        """Change, add or take away labels of nodes without a refit: {id: label}, −1 or None to take away.
+        """Change, add or take away labels of nodes without a refit.
+
+        `changes` is a dictionary from ids to labels, −1 or None to take one away.
 
         Equal to a refit with the same settings where the model is one linear solve on a basis of all nodes
         (co-ridge with one view and `rounds=0`, "jkn-text"); temperature and `loo_accuracy_` are then renewed.

@@ -114,7 +114,7 @@ class NodeFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.embedding_[self.graph_.index_of(as_ids(ids, "nodes"))])
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """Names of the columns of `transform`, for data frames.
+        """Names of the columns of `transform`, for data frames; `input_features` changes nothing.
 
         >>> fg.NodeFeatures([(0, 1), (1, 2)], n_components=2).fit().get_feature_names_out().tolist()
         ['nodefeatures0', 'nodefeatures1']

@@ -394,7 +394,8 @@ class Columns(Operator):
 def as_operator(matrix: Any) -> Operator:
     """Make an operator of an array, a SciPy sparse array or LinearOperator, or what has dot, T and shape.
 
-    Tensors of PyTorch, JAX and TensorFlow are arrays as well. An operator is returned as it is.
+    Tensors of PyTorch, JAX and TensorFlow are arrays as well. A `matrix` that is an operator is returned as
+    it is.
 
     >>> fg.as_operator(np.eye(2))
     <A: 2×2 float64>

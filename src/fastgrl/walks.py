@@ -40,7 +40,7 @@ _PANEL_COLUMNS = 16
 
 
 def window_weights(window: int) -> Array:
-    """c_i = C − i + 1 for i = 1..C: the nearer, the heavier.
+    """cᵢ = C − i + 1 for i = 1 … C, C being `window`: the nearer, the heavier.
 
     >>> from fastgrl.walks import window_weights
     >>> window_weights(3)
@@ -53,7 +53,7 @@ def walk(graph: Graph, *, window: int = 5, negative: float = 1.0, dtype: Any = "
     """M = Σ cᵢTⁱ − λ(11' − A), i = 1 … C, as the paper prints it, as an operator.
 
     `window` is C, `negative` is λ; cᵢ = C − i + 1 and T = D⁻¹A. It is computed as (H + λD) T − λ11', in C
-    sparse products per block, in either direction.
+    sparse products per block of type `dtype`, in either direction.
 
     >>> from fastgrl.walks import walk
     >>> graph = fg.Graph.from_edges([("a", "b")])
@@ -70,7 +70,8 @@ def degree_walk(graph: Graph, *, window: int = 5, negative: float = 3.0, dtype: 
     """M = D Σ cᵢTⁱ − λ(11' − A), i = 1 … C, with walks that start in proportion to degree, as an operator.
 
     `window` is C, `negative` is λ; computed as D (H + λI) T − λ11'. Symmetric for an undirected graph, where
-    one product serves both directions. D holds the row sums of A if the graph is directed.
+    one product serves both directions. D holds the row sums of A if the graph is directed. `dtype` is that of
+    its products.
 
     >>> from fastgrl.walks import degree_walk
     >>> star = fg.Graph.from_edges([("a", "b"), ("a", "c")])
@@ -147,9 +148,10 @@ def _hops_formula(coefficients: Array) -> str:
 def as_released(graph: Graph, *, window: int = 5, negative: float = 3.0, dtype: Any = "float32") -> Operator:
     """The two products of the published program, which are not the transpose of each other.
 
-    Forward Σ cᵢTⁱD − λ(11' − A), backward D Σ cᵢTⁱ − λ(11' − A), i = 1 … C. Factorise it with
-    `fsvd(…, method="subspace", n_iter=20, block_size=2 * rank, check=False)` and score `U[u] * s @ V[v]`
-    to get the published rows. For undirected graphs only.
+    Forward Σ cᵢTⁱD − λ(11' − A), backward D Σ cᵢTⁱ − λ(11' − A), i = 1 … C. Factorise it with `fsvd(…,
+    method="subspace", n_iter=20, block_size=2 * rank, check=False)` and score `U[u] * s @ V[v]` to get the
+    published rows. `window` is C, `negative` is λ, `dtype` that of the products. The `graph` must be
+    undirected.
 
     >>> from fastgrl.walks import as_released
     >>> as_released(fg.Graph.from_edges([("a", "b"), ("a", "c")]), window=1).shape
@@ -304,10 +306,11 @@ def factorise(
     progress: Progress | None = None,
     n_threads: int | None = None,
 ) -> Factors:
-    """The factors of rank `rank` of a walk matrix; `negative` None is the design's own λ.
+    """The factors of rank `rank` of the walk matrix of a `graph`, for `window` C and `negative` λ.
 
-    `start` is an earlier SVD (or n×p block) to begin from. "as-released" runs the published program's
-    own iteration: 20 rounds of Algorithm 1 with 2 rank columns.
+    `negative` None is the design's own λ: 1 for walk, 3 for the others. `start` is an earlier SVD (or n×p
+    block) to begin from; `n_iter`, `seed`, `progress` and `n_threads` are those of `fsvd`. "as-released" runs
+    the published program's own iteration: 20 rounds of Algorithm 1 with 2 rank columns.
 
     >>> from fastgrl.walks import factorise
     >>> factors = factorise(fg.Graph.from_edges([(0, 1), (1, 2), (2, 0), (2, 3)]), rank=2)
@@ -359,10 +362,11 @@ def fold_in(
 ) -> tuple[Array, Array, Array]:
     """Vectors for new nodes, through all hops, without a refit: `(left, right, trust)`.
 
-    `new` is a sparse p×n array of the weights from new nodes to those of `graph`; a directed graph takes the
-    other direction in `incoming`, p×n too. With a_u such a row, d_u its sum and t_u = a_u / d_u, the new row
-    of M is m_u = t_u H − λ(1 − a_u) (times d_u in front of H for "degree-walk"), the new column likewise,
-    left_u = m_u V s^-½ and right_u = s^-½ U' m^u. A copy of an old node gets that node's vectors.
+    `factors` are those of `graph`, made with the same `design`, `window` and `negative`. `new` is a sparse
+    p×n array of the weights from new nodes to those of `graph`; a directed graph takes the other direction in
+    `incoming`, p×n too. With a_u such a row, d_u its sum and t_u = a_u / d_u, the new row of M is m_u = t_u H
+    − λ(1 − a_u) (times d_u in front of H for "degree-walk"), the new column likewise, left_u = m_u V s^-½ and
+    right_u = s^-½ U' m^u. A copy of an old node gets that node's vectors.
 
     `trust` is ‖m_u V‖² / ‖m_u‖², the share of the new row that the fitted subspace holds: 0 to 1. Nodes
     without an edge get zeros.

@@ -62,7 +62,9 @@ class FileStatus:
 
 
 def verify(names: Iterable[str] | None = None, *, folder: Folder = None) -> tuple[FileStatus, ...]:
-    """Look at every file of the named datasets, or of all: is it there, is it the right one.
+    """Look at every file of the datasets called `names` (None: all): is it there, is it the right one.
+
+    `folder` is where to look, by default `data_folder()`.
 
     >>> from fastgrl.datasets import verify
     >>> [status.state for status in verify(["digits"])]  # made from scikit-learn's own copy: no files

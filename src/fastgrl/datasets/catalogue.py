@@ -66,7 +66,7 @@ def list_datasets() -> tuple[str, ...]:
 
 
 def describe(name: str) -> DatasetInfo:
-    """What the catalogue knows about a dataset; no file is touched.
+    """What the catalogue knows about the dataset called `name`; no file is touched.
 
     >>> from fastgrl.datasets import describe
     >>> describe("ppi").expected["nodes"]

@@ -58,7 +58,9 @@ def load_dataset(
 
 
 def download(name: str, *, folder: Folder = None, progress: Progress | None = None) -> tuple[Path, ...]:
-    """Download what is missing of a dataset, check all of its files, and return their paths.
+    """Download what is missing of the dataset called `name`, check all of its files, return their paths.
+
+    `folder` and `progress` are those of `load_dataset`.
 
     >>> from fastgrl.datasets import download
     >>> download("digits")  # made from scikit-learn's own copy: no files

@@ -99,7 +99,7 @@ def overlapping_blocks(
     `y` is n×C, 0/1. A node has one label that it is counted by in the split, as many nodes for each, and any
     other with a chance that makes `labels_per_node` the mean. An edge is drawn as in `block_model`, within
     one of the labels of the node it starts at, and a word of its own is one of a label's own; which of its
-    labels is left to chance each time. Time O(m log n).
+    labels is left to chance each time. All other parameters are those of `block_model`. Time O(m log n).
 
     >>> from fastgrl.datasets import overlapping_blocks
     >>> data = overlapping_blocks(1000, num_labels=4, seed=1)

@@ -95,7 +95,7 @@ def read(
     progress: Progress | None = None,
     **options: Any,
 ) -> Reading:
-    """`read_graph`, with what was understood and what was odd as a value; it takes the same options.
+    """`read_graph`, with what was understood and what was odd as a value; it takes the same arguments.
 
     >>> from io import BytesIO
     >>> from fastgrl.io import read

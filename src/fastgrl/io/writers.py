@@ -48,11 +48,11 @@ def write_embedding(
 ) -> None:
     """Write one row per node: its id and its vector, a row of the (n, k) array `vectors`.
 
-    By the ending of `path`: .parquet and .csv have columns id, e0, …, e(k-1); .npz has the arrays ids and
-    embedding; .npy has the embedding alone, with the ids in NAME.ids.csv beside it; .txt is word2vec's text
-    format. Text holds every number exactly, in as few digits as that takes. "-" is csv on standard output.
-    An existing file is replaced with `force` only. `node_ids` may be the `ids` of a graph on disk: they and
-    mapped vectors pass through memory in parts.
+    By the ending of `path`: .parquet and .csv have columns id, e0, …, e(k-1), e being the `column_prefix`;
+    .npz has the arrays ids and embedding; .npy has the embedding alone, with the ids in NAME.ids.csv beside
+    it; .txt is word2vec's text format. Text holds every number exactly, in as few digits as that takes. "-"
+    is csv on standard output. An existing file is replaced with `force` only. `node_ids` may be the `ids` of
+    a graph on disk: they and mapped vectors pass through memory in parts.
 
     >>> from fastgrl.io.writers import write_embedding
     >>> from pathlib import Path
@@ -83,7 +83,7 @@ def embedding_files(path: StrPath) -> tuple[StrPath, ...]:
 
 
 def write_table(path: StrPath, columns: Mapping[str, Any], *, force: bool = False) -> None:
-    """Write columns of equal length as .csv, .tsv or .parquet; "-" is csv on standard output.
+    """Write columns of equal length as .csv, .tsv or .parquet, as `path` ends; "-" is csv on standard output.
 
     A column holds integers, floats, booleans or text. Text is quoted only where it must be, and comes back
     exactly from any reader of csv files. An existing file is replaced with `force` only.
@@ -107,9 +107,10 @@ def write_table(path: StrPath, columns: Mapping[str, Any], *, force: bool = Fals
 def write_graph(graph: Graph, path: StrPath, *, nodes: StrPath | None = None, force: bool = False) -> None:
     """Write a graph as .csv, .tsv or .parquet (source, target and, if weighted, weight), or as .npz.
 
-    A table of edges has no place for nodes without edges: `nodes` names a table for all ids, in order, and
-    without it such a graph is refused. The .npz file holds everything, also whether the graph is directed;
-    `scipy.sparse.load_npz` reads its matrix. An existing file is replaced with `force` only.
+    The ending of `path` says which. A table of edges has no place for nodes without edges: `nodes` names
+    a table for all ids, in order, and without it such a graph is refused. The .npz file holds everything,
+    also whether the graph is directed; `scipy.sparse.load_npz` reads its matrix. An existing file is replaced
+    with `force` only.
 
     >>> from fastgrl.io.writers import write_graph
     >>> from tempfile import TemporaryDirectory
