@@ -176,7 +176,7 @@ def test_every_parameter_and_learnt_attribute_of_an_estimator_is_listed(name):
     else:
         fitted = kind(graph).fit()
     _, arguments, attributes = re.split(r"^(?:Args|Attributes):$", inspect.getdoc(kind), flags=re.M)
-    listed = re.compile(r"^    (\w+): ", re.M)
+    listed = re.compile(r"^    (\w+)(?: \(\w+\))?: ", re.M)
     assert listed.findall(arguments) == list(inspect.signature(kind).parameters)
     learnt = {attribute for attribute in [*vars(fitted), *own_members(kind)] if attribute.endswith("_")}
     assert set(listed.findall(attributes)) == learnt

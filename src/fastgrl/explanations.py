@@ -74,7 +74,8 @@ class Explanation:
         difference: where it does not, the share of nodes to which the linear parts give another class.
 
     >>> friends = [("ann", "bob"), ("bob", "cy"), ("cy", "dan"), ("dan", "eve")]
-    >>> why = fg.NodeClassifier().fit(friends, {"ann": "tea", "eve": "coffee"}).explain("bob", label="tea")
+    >>> nodes = fg.NodeClassifier().fit(friends, {"ann": "tea", "eve": "coffee"})
+    >>> why = nodes.explain("bob", label="tea")
     >>> labels = sum(share.contribution for share in why.labelled) + why.other_labelled
     >>> bool(np.isclose(why.score, labels + why.pseudo_labelled))
     True

@@ -28,17 +28,18 @@ class Graph:
     checked in full. A graph is never changed: its arrays are read-only. Nodes have ids, which are yours, and
     numbers 0 … n-1, which are their places in `node_ids`.
 
-    Args:
+    Attributes:
+        node_ids: the id of every node, in order.
+        directed: whether an edge from u to v says nothing about one from v to u.
+        repeats: how many of the edges given were repeats, which were merged.
         indptr: row pointers of the adjacency matrix, n+1 integers; row u has the columns
             `indices[indptr[u]:indptr[u + 1]]`.
         indices: columns, strictly increasing in each row. An undirected edge is stored in both directions, a
             self loop once.
         weights: one number for each of `indices`, finite and not negative; None: unweighted.
-        node_ids: the id of every node.
-        directed: whether an edge from u to v says nothing about one from v to u.
-        repeats: how many of the edges given were repeats, which were merged.
 
-    >>> graph = fg.Graph.from_edges([("ann", "bob"), ("bob", "eve")], nodes=["ann", "bob", "eve", "tom"])
+    >>> names = ["ann", "bob", "eve", "tom"]
+    >>> graph = fg.Graph.from_edges([("ann", "bob"), ("bob", "eve")], nodes=names)
     >>> graph
     <Graph: 4 nodes, 2 edges>
     >>> graph.node_ids.tolist(), graph.degrees.tolist()
@@ -236,7 +237,8 @@ class Graph:
         `directed`. Needs the extra `io`.
 
         >>> import pandas
-        >>> fg.Graph.from_frame(pandas.DataFrame({"from": ["ann", "bob"], "to": ["bob", "eve"]}))
+        >>> table = pandas.DataFrame({"from": ["ann", "bob"], "to": ["bob", "eve"]})
+        >>> fg.Graph.from_frame(table)
         <Graph: 3 nodes, 2 edges>
         """
         edges = interchange.from_frame(frame, source=source, target=target, weight=weight)

@@ -126,7 +126,11 @@ class Function(Operator):
     type of the array `like`. `name` is what formulas call it. `fsvd` checks by random probes that the two
     belong together.
 
-    >>> shift = fg.Function((3, 3), lambda X: np.roll(X, 1, axis=0), lambda X: np.roll(X, -1, axis=0))
+    >>> def forward(X):
+    ...     return np.roll(X, 1, axis=0)
+    >>> def backward(X):
+    ...     return np.roll(X, -1, axis=0)
+    >>> shift = fg.Function((3, 3), forward, backward)
     >>> (shift @ np.arange(3.0)[:, None]).ravel()
     array([2., 0., 1.])
     """

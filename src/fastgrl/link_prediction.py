@@ -72,24 +72,27 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
             only. Devices without float64 ("mps") are refused, and so is `max_memory` beside it.
 
     Attributes:
-        left_: n×n_components, the vectors of nodes as the first of a pair.
+        left_: n×n_components, the vectors of nodes as the first of a pair. `left_[u] · right_[v]` is the
+            score of the link u → v, but for log-diffusion, whose `score_pairs` knows more than the vectors
+            hold.
         right_: the vectors of nodes as the second of a pair.
         embedding_: `left_` by another name.
         singular_values_: of the matrix that was factorised, largest first.
         certificate_: how good the factorisation is, a `Certificate`, measured when first asked for.
         node_ids_: the ids of the rows of the embedding.
         graph_: the graph that was fitted, with the edges of later updates.
-        chosen_: the settings in use, by name, chosen or given.
-        validation_: figures on the edges held out (`roc_auc`, `average_precision`, `pairs`); empty where none
-            were. Settings were chosen on them, so they are a little optimistic.
-        near_best_: the settings of "shrunken" that did nearly as well; empty for others.
-        seconds_: how long choosing ("select") and fitting ("fit") took.
-        notices_: sentences about what was odd; usually none.
-        update_: what the last `partial_fit` did; only there after one.
-        n_features_in_: the number of nodes, for scikit-learn.
+        chosen_ (dict): the settings in use, by name, chosen or given.
+        validation_ (dict): figures on the edges held out (`roc_auc`, `average_precision`, `pairs`); empty
+            where none were. Settings were chosen on them, so they are a little optimistic.
+        near_best_ (list): the settings of "shrunken" that did nearly as well; empty for others.
+        seconds_ (dict): how long choosing ("select") and fitting ("fit") took.
+        notices_ (list): sentences about what was odd; usually none.
+        update_ (dict): what the last `partial_fit` did; only there after one.
+        n_features_in_ (int): the number of nodes, for scikit-learn.
 
-    >>> friends = ["ann bob", "ann cy", "bob cy", "bob dan", "cy dan", "dan eve"]
-    >>> links = fg.LinkPredictor(n_components=4, random_state=0).fit([pair.split() for pair in friends])
+    >>> friends = [("ann", "bob"), ("ann", "cy"), ("bob", "cy"), ("bob", "dan")]
+    >>> friends += [("cy", "dan"), ("dan", "eve")]
+    >>> links = fg.LinkPredictor(n_components=4, random_state=0).fit(friends)
     >>> links.recommend("ann", k=1).targets.tolist()
     ['dan']
     >>> near, far = links.score_pairs([("ann", "dan"), ("ann", "eve")])
@@ -172,7 +175,8 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
         """How `fit` would stay within `max_memory`, which must be set; `UnavailableError` if there is no way.
 
         >>> graph = fg.Graph.from_edges([(0, 1), (1, 2), (2, 0)])
-        >>> fg.LinkPredictor(design="walk", n_components=2, max_memory=8 * 10**9).plan(graph).words()
+        >>> links = fg.LinkPredictor(design="walk", n_components=2, max_memory=8 * 10**9)
+        >>> links.plan(graph).words()
         'as usual'
         """
         return plan_of(self._parameters(), graph)
@@ -234,7 +238,8 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
         non-edges as edges; the scores of other designs tell an order only. Pairs that are edges already are
         scored like others.
 
-        >>> links = fg.LinkPredictor(design="walk", n_components=2).fit([(0, 1), (1, 2), (2, 0), (2, 3)])
+        >>> links = fg.LinkPredictor(design="walk", n_components=2)
+        >>> links = links.fit([(0, 1), (1, 2), (2, 0), (2, 3)])
         >>> links.score_pairs([(0, 3), (1, 3)]).shape
         (2,)
         """
@@ -375,7 +380,8 @@ def cross_validate(
 
     >>> from fastgrl.datasets import block_model
     >>> links = fg.LinkPredictor(design="degree-walk", select=False, n_components=8)
-    >>> found = fg.cross_validate(links, block_model(400, num_classes=4, seed=0).graph, n_splits=2)
+    >>> graph = block_model(400, num_classes=4, seed=0).graph
+    >>> found = fg.cross_validate(links, graph, n_splits=2)
     >>> found["test_roc_auc"].shape, bool(found["test_roc_auc"].min() > 0.6)
     ((2,), True)
     """

@@ -85,27 +85,29 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             beside it.
 
     Attributes:
-        classes_: the classes, in the order of the columns of scores and probabilities.
-        multilabel_: whether a node may have several labels.
+        classes_ (ndarray): the classes, in the order of the columns of scores and probabilities.
+        multilabel_ (bool): whether a node may have several labels.
         node_ids_: the ids of the nodes, in the order of predictions.
         graph_: the graph that was fitted.
         feature_names_: names of the features, if they have any.
-        chosen_: the settings in use, by name; `averaged` says over how many of the best settings of co-ridge
-            the scores are averaged, of which these are the first.
-        validation_: `accuracy` and `nodes` of the validation nodes that settings were chosen on; empty
+        chosen_ (dict): the settings in use, by name; `averaged` says over how many of the best settings of
+            co-ridge the scores are averaged, of which these are the first.
+        validation_ (dict): `accuracy` and `nodes` of the validation nodes that settings were chosen on; empty
             where there were none.
-        near_best_: the settings that did best on these, each with its accuracy.
-        loo_accuracy_: the share of labelled nodes predicted rightly without their own label.
+        near_best_ (list): the settings that did best on these, each with its accuracy.
+        loo_accuracy_: the share of labelled nodes predicted rightly without their own label; equal to refits
+            where the model is one linear solve, else groups of labels are hidden in turns. None: not known.
         temperature_: what scores are divided by to make probabilities.
         certificate_: how good the projection of the features is, a `Certificate`; None for the paper's.
-        seconds_: how long choosing ("select") and fitting ("fit") took.
-        notices_: sentences about what was odd; usually none.
-        relabelled_: what the last `relabel` did; only there after one.
-        n_features_in_: the number of features.
+        seconds_ (dict): how long choosing ("select") and fitting ("fit") took.
+        notices_ (list): sentences about what was odd; usually none.
+        relabelled_ (dict): what the last `relabel` did; only there after one.
+        n_features_in_ (int): the number of features.
 
-    >>> friends = ["ann bob", "bob cy", "cy ann", "cy dan", "dan eve", "eve fay", "fay dan"]
-    >>> graph = fg.Graph.from_edges([pair.split() for pair in friends])
-    >>> nodes = fg.NodeClassifier(random_state=0).fit(graph, {"ann": "tea", "fay": "coffee"})
+    >>> friends = [("ann", "bob"), ("bob", "cy"), ("cy", "ann"), ("cy", "dan")]
+    >>> friends += [("dan", "eve"), ("eve", "fay"), ("fay", "dan")]
+    >>> nodes = fg.NodeClassifier(random_state=0)
+    >>> nodes = nodes.fit(friends, {"ann": "tea", "fay": "coffee"})
     >>> nodes.predict(["bob", "cy", "dan", "eve"]).tolist()
     ['tea', 'tea', 'coffee', 'coffee']
 
@@ -320,8 +322,10 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         >>> friends = [("ann", "bob"), ("bob", "cy"), ("cy", "dan"), ("dan", "eve")]
         >>> nodes = fg.NodeClassifier().fit(friends, {"ann": "tea", "eve": "coffee"})
-        >>> nodes.predict("bob").tolist(), nodes.predict(edges=[("zoe", "dan"), ("zoe", "eve")]).tolist()
-        (['tea'], ['coffee'])
+        >>> nodes.predict("bob").tolist()
+        ['tea']
+        >>> nodes.predict(edges=[("zoe", "dan"), ("zoe", "eve")]).tolist()
+        ['coffee']
         """
         scores = self.decision_function(nodes, edges=edges, features=features)
         if self.multilabel_:

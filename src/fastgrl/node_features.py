@@ -44,13 +44,13 @@ class NodeFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         device: as of `NodeClassifier`.
 
     Attributes:
-        embedding_: n×k, the features of all nodes.
-        graph_: the graph.
+        embedding_ (ndarray): n×k, the features of all nodes.
+        graph_ (Graph): the graph.
 
     >>> from sklearn.linear_model import LogisticRegression
     >>> from sklearn.pipeline import make_pipeline
-    >>> graph = fg.Graph.from_edges([("ann", "bob"), ("bob", "cy"), ("cy", "dan"), ("dan", "eve")])
-    >>> model = make_pipeline(fg.NodeFeatures(graph), LogisticRegression())
+    >>> friends = [("ann", "bob"), ("bob", "cy"), ("cy", "dan"), ("dan", "eve")]
+    >>> model = make_pipeline(fg.NodeFeatures(friends), LogisticRegression())
     >>> model.fit(["ann", "eve"], ["tea", "coffee"]).predict(["bob", "dan"]).tolist()
     ['tea', 'coffee']
     """
@@ -116,7 +116,8 @@ class NodeFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Names of the columns of `transform`, for data frames; `input_features` changes nothing.
 
-        >>> fg.NodeFeatures([(0, 1), (1, 2)], n_components=2).fit().get_feature_names_out().tolist()
+        >>> features = fg.NodeFeatures([(0, 1), (1, 2)], n_components=2).fit()
+        >>> features.get_feature_names_out().tolist()
         ['nodefeatures0', 'nodefeatures1']
         """
         del input_features

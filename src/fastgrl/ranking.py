@@ -55,7 +55,8 @@ class Recommendations:
     asked for, with the best first. Iterate for triples.
 
     >>> from fastgrl.ranking import Recommendations
-    >>> found = Recommendations(np.array(["ann", "ann"]), np.array(["eve", "tom"]), np.array([0.9, 0.25]))
+    >>> nodes, targets = np.array(["ann", "ann"]), np.array(["eve", "tom"])
+    >>> found = Recommendations(nodes, targets, np.array([0.9, 0.25]))
     >>> found
     <Recommendations: 2 links for 1 node>
       'ann' → 'eve'  0.9

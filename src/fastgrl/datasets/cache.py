@@ -67,7 +67,7 @@ def verify(names: Iterable[str] | None = None, *, folder: Folder = None) -> tupl
     `folder` is where to look, by default `data_folder()`.
 
     >>> from fastgrl.datasets import verify
-    >>> [status.state for status in verify(["digits"])]  # made from scikit-learn's own copy: no files
+    >>> [status.state for status in verify(["digits"])]  # has no files of its own
     []
     """
     names = [names] if isinstance(names, str) else list_datasets() if names is None else names

@@ -63,7 +63,7 @@ def download(name: str, *, folder: Folder = None, progress: Progress | None = No
     `folder` and `progress` are those of `load_dataset`.
 
     >>> from fastgrl.datasets import download
-    >>> download("digits")  # made from scikit-learn's own copy: no files
+    >>> download("digits")  # has no files of its own
     ()
     """
     info = describe(name)

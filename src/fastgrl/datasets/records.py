@@ -67,9 +67,9 @@ class LinkDataset:
         test_negatives: non-edges to tell them from.
 
     >>> from fastgrl.datasets import LinkDataset
-    >>> square = fg.Graph.from_codes([0, 1, 2], [1, 2, 3])
-    >>> LinkDataset("square", square, None, None, np.array([[3, 0]]), np.array([[0, 2]])).counts["test"]
-    1
+    >>> path, edge, none = fg.Graph.from_codes([0, 1, 2], [1, 2, 3]), [[3, 0]], [[0, 2]]
+    >>> LinkDataset("square", path, None, None, np.array(edge), np.array(none))
+    <square: 4 nodes, 3 edges, 4 all edges, 1 test, 1 test negatives>
     """
 
     name: str
