@@ -30,11 +30,11 @@ class FastgrlError(Exception):
 
 
 class ArgumentError(FastgrlError, ValueError):
-    """An argument has a value outside its range; the message names the argument and the value."""
+    """An argument has a value outside its range."""
 
 
 class ShapeError(FastgrlError, ValueError):
-    """Two shapes do not fit together; the message shows both."""
+    """Two shapes do not fit together."""
 
 
 class DtypeError(FastgrlError, TypeError):

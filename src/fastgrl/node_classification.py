@@ -94,7 +94,7 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             co-ridge the scores are averaged, of which these are the first.
         validation_ (dict): `accuracy` and `nodes` of the validation nodes that settings were chosen on; empty
             where there were none.
-        near_best_ (list): the settings that did best on these, each with its accuracy.
+        near_best_ (list): the settings that did best where they were chosen, each with its accuracy.
         loo_accuracy_: the share of labelled nodes predicted rightly without their own label; equal to refits
             where the model is one linear solve, else groups of labels are hidden in turns. None: not known.
         temperature_: what scores are divided by to make probabilities.

@@ -67,11 +67,12 @@ def read_graph(
         delimiter: what stands between columns, such as "," or "\\t".
         header: whether the first line names the columns.
         columns: (source, target) or (source, target, weight), by name or by number from 1.
-        comment: what lines to be left out begin with.
+        comment: what lines to be left out begin with; "none" if there are none, though it looks so.
         encoding: of text, such as "latin-1".
         nodes: all nodes, isolated ones too, in the order wanted: a file or a list of ids.
         n_threads: threads to read with (None: all there are).
-        progress: called as `progress(done, total)` now and then.
+        progress: called as `progress(bytes_done, bytes_total)` now and then; the total is None where it is
+            not known.
 
     >>> from io import BytesIO
     >>> graph = fg.read_graph(BytesIO(b"source,target,weight\\n007,7,2\\n7,008,1\\n"))
