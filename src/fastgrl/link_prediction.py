@@ -175,7 +175,7 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
         """How `fit` would stay within `max_memory`, which must be set; `UnavailableError` if there is no way.
 
         >>> graph = fg.Graph.from_edges([(0, 1), (1, 2), (2, 0)])
-        >>> links = fg.LinkPredictor(design="walk", n_components=2, max_memory=8 * 10**9)
+        >>> links = fg.LinkPredictor(design="walk", n_components=2, max_memory=10**12)
         >>> links.plan(graph).words()
         'as usual'
         """
