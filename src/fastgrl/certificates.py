@@ -24,14 +24,29 @@ _MISSED_SHARE = 0.01
 
 @dataclass(frozen=True, eq=False)
 class Certificate:
-    """Measured errors of `M ≈ U diag(s) Vt`.
+    """Measured errors of M ≈ U diag(s) Vt; printed, they are a few lines for people.
 
-    `left_residuals[i]` is ‖M vᵢ − σᵢuᵢ‖ and `right_residuals[i]` is ‖M'uᵢ − σᵢvᵢ‖: some singular value
-    lies that near to σᵢ, not necessarily the i-th. `captured` is 1 − ‖M − UΣV'‖²/‖M‖² (Frobenius norms,
-    also given as `residual_norm` and `norm`); `captured_error` and `residual_norm_error` are the standard
-    errors of the random probes. `next_value` is the largest singular value of M − UΣV' that was found: a
-    lower bound of that matrix's norm and, once the residuals are small, of σ_{k+1}. `note` says if sums were
-    made in less than double precision.
+    Norms ‖·‖ of matrices are Frobenius norms, Σ is diag(s).
+
+    Attributes:
+        s: the singular values that were kept, σ₁ ≥ … ≥ σₖ.
+        left_residuals: ‖M vᵢ − σᵢuᵢ‖ for each i: some singular value lies that near to σᵢ, not necessarily
+            the i-th.
+        right_residuals: ‖M'uᵢ − σᵢvᵢ‖ for each i.
+        orthogonality: the largest entry of |U'U − I| and |V'V − I|.
+        captured: the share 1 − ‖M − UΣV'‖² / ‖M‖² of the matrix that the factorisation holds.
+        captured_error: its standard error, since it rests on random probes.
+        residual_norm: ‖M − UΣV'‖.
+        residual_norm_error: its standard error.
+        norm: ‖M‖.
+        next_value: the largest singular value of M − UΣV' that was found: a lower bound of that matrix's
+            spectral norm and, once the residuals are small, of the first singular value that was cut off.
+        note: says if sums were made in less than double precision.
+
+    >>> A = np.diag([3.0, 2.0, 1.0])
+    >>> found = fg.certificate(A, fg.fsvd(A, 2))
+    >>> found.complete, round(found.gap, 6)
+    (True, 1.0)
     """
 
     s: Host
@@ -48,12 +63,12 @@ class Certificate:
 
     @property
     def gap(self) -> float:
-        """σ_k − σ_{k+1} as measured; scores are unique only if it exceeds the residuals."""
+        """σₖ − σₖ₊₁ as measured; scores are unique only if it exceeds the residuals."""
         return float(self.s[-1]) - self.next_value
 
     @property
     def complete(self) -> bool:
-        """Nothing found in M − UΣV' is larger than the last value kept: none missed, none unconverged."""
+        """Whether nothing found in M − UΣV' exceeds the last value kept: none missed, none unconverged."""
         noise = 1e-12 * float(self.s[0]) + self.rounding
         return self.next_value <= (1 + _MISSED_SHARE) * float(self.s[-1]) + noise
 
@@ -93,9 +108,10 @@ def certificate(
 ) -> Certificate:
     """Measure how well `svd` fits the matrix, from products alone.
 
-    Two products with the k vectors give the residuals of every triplet; `n_probes` Gaussian vectors ω give
-    ‖M − UΣV'‖_F² as the mean of ‖(M − UΣV')ω‖²; a Krylov run of `n_iter` rounds on M − UΣV' looks for
-    what was missed.
+    `operator` is what `fsvd` takes, `svd` an `SVD` or a tuple (U, s, Vt) of any origin. Two products with the
+    k vectors give the residuals of every triplet; `n_probes` Gaussian vectors ω give ‖M − UΣV'‖², squared
+    entries summed up, as the mean of ‖(M − UΣV')ω‖²; a Krylov run of `n_iter` rounds on M − UΣV' looks for
+    what was missed. The same `seed` gives the same figures, for any `n_threads`.
 
     >>> A = np.diag([3.0, 2.0, 1.0])
     >>> c = fg.certificate(A, fg.fsvd(A, 2))

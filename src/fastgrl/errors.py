@@ -1,23 +1,32 @@
 """The exceptions a user can meet.
 
-FastgrlError
-├── ArgumentError      an argument outside its range               (also a ValueError)
-├── ShapeError         shapes that do not fit together             (also a ValueError)
-├── DtypeError         number types that do not fit together       (also a TypeError)
-├── NotFiniteError     NaN or Inf where a number must be           (also a ValueError)
-├── TransposeError     a product and its transpose disagree        (also a ValueError)
-├── InputError         a file or table cannot be read as it is     (also a ValueError)
-├── UnknownIdError     an id that is not in the graph              (also a KeyError)
-├── LeakError          test edges that training has seen           (also a ValueError)
-├── UnavailableError   no network, no disk space, no permission    (also an OSError)
-└── MissingExtraError  an optional package is not installed        (also an ImportError)
+    FastgrlError           (an Exception)
+    ├── ArgumentError      an argument outside its range               (a ValueError)
+    ├── ShapeError         shapes that do not fit together             (a ValueError)
+    ├── DtypeError         number types that do not fit together       (a TypeError)
+    ├── NotFiniteError     NaN or Inf where a number must be           (a ValueError)
+    ├── TransposeError     a product and its transpose disagree        (a ValueError)
+    ├── InputError         a file or table cannot be read as it is     (a ValueError)
+    ├── UnknownIdError     an id that is not in the graph              (a KeyError)
+    ├── LeakError          test edges that training has seen           (a ValueError)
+    ├── UnavailableError   no network, no disk space, no permission    (an OSError)
+    └── MissingExtraError  an optional package is not installed        (an ImportError)
 
-FastgrlWarning is something odd that was dealt with, and how.
+    FastgrlWarning         something odd that was dealt with, and how  (a UserWarning)
+
+Each is one of Python's own as well, so that `except ValueError` works too; `FastgrlError` catches them all.
 """
 
 
 class FastgrlError(Exception):
-    """Anything fastgrl refuses to do; the message says what, where and how to mend it."""
+    """Anything fastgrl refuses to do; the message says what, where and how to mend it.
+
+    >>> try:
+    ...     fg.LinkPredictor(design="wlak").fit([("ann", "bob")])
+    ... except fg.FastgrlError as error:
+    ...     print(error)
+    design must be one of ... got 'wlak'; did you mean 'walk'?
+    """
 
 
 class ArgumentError(FastgrlError, ValueError):

@@ -52,12 +52,33 @@ class LabelShare:
 class Explanation:
     """The linear score of one node for one class, taken apart in two ways, each of which sums to `score`.
 
-    bias + Σ hops = bias + Σ features + other_features = Σ labelled + other_labelled + pseudo_labelled.
-    `features` and `labelled` are the largest contributions by absolute value, largest first.
-    `pseudo_labelled` is all that came from nodes that self-training had labelled. `predicted` is what the
-    model says (the classes of a multi-label model), `own` the model's own figure beside the linear `score`.
-    `exact` models score as their linear parts do; of others, `difference` is the share of nodes to which the
-    linear parts give another class.
+        score = bias + Σ hops = bias + Σ features + other_features
+              = Σ labelled + other_labelled + pseudo_labelled
+
+    Attributes:
+        node: the id of the node.
+        label: the class that is explained.
+        predicted: the class that the model predicts (classes, if there may be several).
+        score: the linear score of the class.
+        bias: what every node has in common.
+        hops: what comes from nodes 0, 1, 2, … steps away.
+        features: the largest contributions of a feature at a hop (`hop`, `kind`, `feature`, `contribution`),
+            by absolute value, largest first; `kind` is "feature", "structure" for a walk
+            vector, or "constant".
+        other_features: the sum of those that are not listed.
+        labelled: the largest contributions of labelled nodes (`node`, `label`, `contribution`), likewise.
+        other_labelled: the sum of those that are not listed.
+        pseudo_labelled: all that came from nodes that self-training had labelled.
+        own: the model's own probability of the class, beside the linear `score`.
+        exact: the model scores as its linear parts do.
+        difference: where it does not, the share of nodes to which the linear parts give another class.
+
+    >>> friends = [("ann", "bob"), ("bob", "cy"), ("cy", "dan"), ("dan", "eve")]
+    >>> nodes = fg.NodeClassifier().fit(friends, {"ann": "tea", "eve": "coffee"})
+    >>> why = nodes.explain("bob", label="tea")
+    >>> labels = sum(share.contribution for share in why.labelled) + why.other_labelled
+    >>> bool(np.isclose(why.score, labels + why.pseudo_labelled))
+    True
     """
 
     node: Any

@@ -43,10 +43,20 @@ PROBE_STREAM = 2**32  # random streams of probes, far from those of the iteratio
 
 @dataclass(frozen=True, eq=False)
 class SVD:
-    """`U diag(s) Vt`, unpackable: `U, s, Vt = svd`. U is r×k, s falls, Vt is k×c.
+    """U diag(s) Vt, which unpacks: `U, s, Vt = svd`. What `fsvd` returns.
 
-    The sign of each pair of vectors is fixed: the largest entry of a column of U is positive.
-    `rounds` says how many rounds were done after the first.
+    The sign of each pair of vectors is fixed: the entry of largest absolute value of a column of U is
+    positive.
+
+    Attributes:
+        U: left singular vectors, r×k with orthonormal columns.
+        s: the k largest singular values, largest first.
+        Vt: right singular vectors, k×c with orthonormal rows.
+        rounds: how many rounds were done after the first.
+
+    >>> svd = fg.fsvd(np.diag([3.0, 2.0, 1.0]), 2)
+    >>> svd.U.shape, svd.s.round(6).tolist(), svd.Vt.shape
+    ((3, 2), [3.0, 2.0], (2, 3))
     """
 
     U: Any
@@ -83,33 +93,37 @@ def fsvd(
     progress: Progress | None = None,
     n_threads: int | None = None,
 ) -> SVD:
-    """Compute the `rank` largest singular triplets of a matrix from its products.
+    """Compute the `rank` largest singular triplets of a matrix M from its products: M ≈ U diag(s) Vt.
 
-    An operator that holds tensors of PyTorch, JAX or TensorFlow gives tensors of the same library, type and
-    device, which can be differentiated.
+    M is never formed. An operator that holds tensors of PyTorch, JAX or TensorFlow gives tensors of the same
+    library, type and device, which can be differentiated.
 
-    Parameters
-    ----------
-    operator: an operator, or anything `as_operator` takes.
-    method: "krylov" keeps every block of a small-block Krylov iteration, "subspace" is Algorithm 1 of the
-        paper. Krylov needs several times fewer products, subspace less memory.
-    n_iter: rounds after the first (default 8 for krylov, 10 for subspace); each costs one product with M
-        and one with M' for every column of the block.
-    block_size: columns multiplied at a time (default for krylov max(8, rank / 2), or rank if n_iter is 0; for
-        subspace 2 rank).
-    tol: stop as soon as no singular value moved by more than this, relative to itself, in a round.
-    start: a c×p array, or an earlier `SVD`, whose right vectors begin the iteration.
-    seed: same seed, same bits, for any number of threads.
-    check: probe operators made of functions for a transpose that does not belong to its product.
-    refill: replace columns that become dependent by random ones, and begin another `n_iter` rounds from
-        random columns when as many equal values as the block has columns stand above the last, so that
-        repeated singular values are all found; False does neither.
-    progress: called as `progress(done, total)` after each product; `total` grows when rounds are added.
-    n_threads: threads for the products (default: the CPUs this process may use).
+    Args:
+        operator: M, r×c: an operator, or anything `as_operator` takes.
+        rank: how many triplets, at most min(r, c).
+        method: "krylov" keeps every block of a small-block Krylov iteration, "subspace" is Algorithm 1 of the
+            paper. Krylov needs several times fewer products, subspace less memory.
+        n_iter: rounds after the first (default 8 for krylov, 10 for subspace); each costs one product with M
+            and one with M' for every column of the block.
+        block_size: columns multiplied at a time (default for krylov max(8, rank / 2), or rank if n_iter is 0;
+            for subspace 2 rank).
+        tol: stop as soon as no singular value moved by more than this, relative to itself, in a round.
+        start: a c×p array, or an earlier `SVD`, whose right vectors begin the iteration.
+        seed: same seed, same bits, for any number of threads.
+        check: probe operators made of functions for a transpose that does not belong to its product, which is
+            a `TransposeError`.
+        refill: replace columns that become dependent by random ones, and begin another `n_iter` rounds from
+            random columns when as many equal values as the block has columns stand above the last, so that
+            repeated singular values are all found; False does neither.
+        progress: called as `progress(done, total)` after each product; `total` grows when rounds are added.
+        n_threads: threads for the products (default: the CPUs this process may use).
 
     >>> U, s, Vt = fg.fsvd(np.diag([3.0, 2.0, 1.0]), 2)
     >>> s.round(12)
     array([3., 2.])
+
+    Reference: Abu-El-Haija, Crespi, Ver Steeg, Galstyan, *Fast Graph Learning with Unique Optimal Solutions*,
+    2021; Musco, Musco, *Randomized block Krylov methods*, 2015.
     """
     given, seed = as_operator(operator), integer("seed", seed, least=0, most=LARGEST_SEED)
     operator = _where_work_is_done(given)
@@ -142,10 +156,11 @@ def _brought_home(seam: Seam, svd: SVD) -> SVD:
 
 
 def pinv_apply(svd: SVD | tuple[Any, Any, Any], Y: Any, *, rcond: float | None = None) -> Any:
-    """Apply the pseudo-inverse: V diag(1/s) U'Y, where singular values that are zero give zero.
+    """Apply the pseudo-inverse, M†Y = V diag(1/s) U'Y, where singular values that are zero give zero.
 
-    Zero means at most `rcond` times the largest (default: a hundred eps). If the rows of M are independent
-    and the rank suffices, W = M†Y is the least-norm solution of M W = Y. Of tensors it can be differentiated.
+    `svd` is that of an r×c matrix M, and `Y` is r×p; the result is c×p. Zero means at most `rcond` times the
+    largest (default: a hundred times the rounding unit). If the rows of M are independent and the rank
+    suffices, W = M†Y is the least-norm solution of M W = Y. Of tensors it can be differentiated.
 
     >>> fg.pinv_apply(fg.fsvd(np.diag([4.0, 0.0]), 2), np.ones((2, 1))).round(12)
     array([[0.25], [0.  ]])

@@ -24,11 +24,22 @@ from fastgrl.spilling import is_mapped, release, row_ranges
 class Graph:
     """Nodes with ids of any hashable kind, and edges, weighted or not, directed or not.
 
-    The pattern is compressed sparse rows with 64-bit row pointers. An undirected edge is stored in both
-    directions, a self loop once; each row is strictly increasing. Build a graph with one of the `from_`
-    methods or with `read_graph`; arrays given to the constructor are checked in full.
+    Build a graph with one of the `from_` methods or with `read_graph`; arrays given to the constructor are
+    checked in full. A graph is never changed: its arrays are read-only. Nodes have ids, which are yours, and
+    numbers 0 … n-1, which are their places in `node_ids`.
 
-    >>> graph = fg.Graph.from_edges([("ann", "bob"), ("bob", "eve")], nodes=["ann", "bob", "eve", "tom"])
+    Attributes:
+        node_ids: the id of every node, in order.
+        directed: whether an edge from u to v says nothing about one from v to u.
+        repeats: how many of the edges given were repeats, which were merged.
+        indptr: row pointers of the adjacency matrix, n+1 integers; row u has the columns
+            `indices[indptr[u]:indptr[u + 1]]`.
+        indices: columns, strictly increasing in each row. An undirected edge is stored in both directions, a
+            self loop once.
+        weights: one number for each of `indices`, finite and not negative; None: unweighted.
+
+    >>> names = ["ann", "bob", "eve", "tom"]
+    >>> graph = fg.Graph.from_edges([("ann", "bob"), ("bob", "eve")], nodes=names)
     >>> graph
     <Graph: 4 nodes, 2 edges>
     >>> graph.node_ids.tolist(), graph.degrees.tolist()
@@ -86,8 +97,9 @@ class Graph:
     ) -> Graph:
         """Build a graph from pairs of ids: an (m, 2) array or an iterable of pairs (or triples with weights).
 
-        Repeated edges are merged and their weights added; `repeats` counts them. `nodes` lists all nodes,
-        isolated ones too, in the order wanted; without it nodes come in order of first appearance.
+        Ids are of any hashable kind. Repeated edges are merged and their weights added; `repeats` counts
+        them. `nodes` lists all nodes, isolated ones too, in the order wanted; without it nodes come in order
+        of first appearance. `weights` has one number per edge. An edge runs both ways unless `directed`.
 
         >>> fg.Graph.from_edges([(1, 2), (2, 1), (2, 2)]).num_edges
         2
@@ -110,7 +122,11 @@ class Graph:
         node_ids: Any = None,
         directed: bool = False,
     ) -> Graph:
-        """Build a graph from node numbers 0..n-1; `node_ids[i]` is the id of node i, by default i itself.
+        """Build a graph from node numbers 0 … n-1; `node_ids[i]` is the id of node i, by default i itself.
+
+        `sources` and `targets` are the two ends of every edge, `weights` their weights if they have any;
+        `num_nodes` is n, by default one more than the largest number. An edge runs both ways unless
+        `directed`.
 
         >>> fg.Graph.from_codes([0, 1], [1, 2], num_nodes=5).num_nodes
         5
@@ -141,7 +157,8 @@ class Graph:
         """Build a graph from a square sparse (or dense) adjacency matrix, checked in full.
 
         Stored entries are edges; all equal to 1 means unweighted. Without `directed`, the graph is
-        undirected exactly if the matrix is symmetric.
+        undirected exactly if the matrix is symmetric. `node_ids` are the ids of its rows, by default their
+        numbers.
 
         >>> fg.Graph.from_scipy(scipy.sparse.csr_array([[0, 2], [2, 0]])).edge_weights()
         array([2.])
@@ -169,17 +186,35 @@ class Graph:
 
     @classmethod
     def from_networkx(cls, graph: Any, *, weight: str | None = "weight") -> Graph:
-        """Build a graph from a networkx graph, directed or not; parallel edges are merged."""
+        """Build a graph from a networkx graph, directed or not; parallel edges are merged.
+
+        `weight` is the edge attribute that holds weights, None to ignore them.
+
+        >>> import networkx
+        >>> fg.Graph.from_networkx(networkx.path_graph(3))
+        <Graph: 3 nodes, 2 edges>
+        """
         return cls._from_library(interchange.from_networkx(graph, weight=weight))
 
     @classmethod
     def from_igraph(cls, graph: Any, *, weight: str | None = "weight") -> Graph:
-        """Build a graph from an igraph graph; the vertex attribute `name`, if there is one, holds the ids."""
+        """Build a graph from an igraph graph; the vertex attribute `name`, if there is one, holds the ids.
+
+        `weight` is the edge attribute that holds weights, None to ignore them.
+
+        >>> import igraph
+        >>> fg.Graph.from_igraph(igraph.Graph.Ring(4))
+        <Graph: 4 nodes, 4 edges>
+        """
         return cls._from_library(interchange.from_igraph(graph, weight=weight))
 
     @classmethod
     def from_pyg(cls, data: Any, *, node_ids: Any = None, directed: bool | None = None) -> Graph:
-        """Build a graph from a PyTorch Geometric `Data` object."""
+        """Build a graph from a PyTorch Geometric `Data` object, `graph = Graph.from_pyg(data)`.
+
+        `node_ids` are ids for its nodes, by default their numbers. Without `directed` the graph is undirected
+        exactly if every edge occurs in both directions.
+        """
         return cls._from_library(interchange.from_pyg(data, node_ids=node_ids, directed=directed))
 
     @classmethod
@@ -193,7 +228,19 @@ class Graph:
         nodes: Any = None,
         directed: bool = False,
     ) -> Graph:
-        """Build a graph from a table of edges: pandas, polars, pyarrow, duckdb, or another narwhals knows."""
+        """Build a graph from a table of edges.
+
+        `frame` is a table of pandas, polars, pyarrow, duckdb, or what else narwhals knows.
+        `source` and `target` name the two columns of ids; without them they are called source and target, src
+        and dst, from and to, u and v, or come first. A column "weight" holds weights if it is there;
+        `weight=None` ignores it. `nodes` lists all nodes, isolated ones too. An edge runs both ways unless
+        `directed`. Needs the extra `io`.
+
+        >>> import pandas
+        >>> table = pandas.DataFrame({"from": ["ann", "bob"], "to": ["bob", "eve"]})
+        >>> fg.Graph.from_frame(table)
+        <Graph: 3 nodes, 2 edges>
+        """
         edges = interchange.from_frame(frame, source=source, target=target, weight=weight)
         listed = None if nodes is None else as_ids(nodes, "nodes")
         encoded = encode(as_ids(edges.sources, "sources"), as_ids(edges.targets, "targets"), nodes=listed)
@@ -235,18 +282,18 @@ class Graph:
 
     @property
     def num_nodes(self) -> int:
-        """Nodes, isolated ones too."""
+        """How many nodes there are, isolated ones too."""
         return len(self.indptr) - 1
 
     @property
     def num_edges(self) -> int:
-        """Distinct edges, self loops included; an undirected edge counts once."""
+        """How many distinct edges there are, self loops included; an undirected edge counts once."""
         stored = int(self.indptr[-1])
         return stored if self.directed else (stored + self.num_self_loops) // 2
 
     @functools.cached_property
     def num_self_loops(self) -> int:
-        """Edges from a node to itself."""
+        """How many edges run from a node to itself."""
         return sum(int(np.count_nonzero(u == v)) for u, v in self._blocks())
 
     @functools.cached_property
@@ -297,7 +344,11 @@ class Graph:
             release(self.indices, begin, end)
 
     def edge_codes(self) -> Array:
-        """Every edge once, as an (m, 2) array of node numbers in increasing order; u ≤ v if undirected."""
+        """Every edge once, as an (m, 2) array of node numbers in increasing order; u ≤ v if undirected.
+
+        >>> fg.Graph.from_edges([("ann", "bob"), ("eve", "ann")]).edge_codes().tolist()
+        [[0, 1], [0, 2]]
+        """
         parts = [
             np.stack([u, v], axis=1) if self.directed else np.stack([u[u <= v], v[u <= v]], axis=1)
             for u, v in self._blocks()
@@ -305,14 +356,18 @@ class Graph:
         return np.concatenate([np.empty((0, 2), self.indices.dtype), *parts])
 
     def edge_weights(self) -> Array | None:
-        """The weight of every edge of `edge_codes`, or None for an unweighted graph."""
+        """The weight of every edge of `edge_codes`, or None for an unweighted graph.
+
+        >>> fg.Graph.from_edges([("ann", "bob", 2.5), ("eve", "ann", 1.0)]).edge_weights()
+        array([2.5, 1. ])
+        """
         if self.weights is None or self.directed:
             return self.weights
         kept = np.concatenate([np.empty(0, bool), *(u <= v for u, v in self._blocks())])
         return np.asarray(self.weights[kept])
 
     def has_edges(self, sources: Any, targets: Any) -> Array:
-        """Whether each pair of node numbers is an edge.
+        """Whether each pair of node numbers, `sources[i]` and `targets[i]`, is an edge.
 
         >>> fg.Graph.from_codes([0], [1], num_nodes=3).has_edges([1, 1], [0, 2])
         array([ True, False])
@@ -334,7 +389,7 @@ class Graph:
         return IdIndex.of(self.node_ids)
 
     def index_of(self, ids: Any) -> Array:
-        """Node numbers of the given ids.
+        """Node numbers of the given ids, one or several; `UnknownIdError` names one that is not there.
 
         >>> fg.Graph.from_edges([("ann", "bob")]).index_of(["bob"])
         array([1])
@@ -352,7 +407,11 @@ class Graph:
         return f"no node has the id {shown(item)} in this graph of {self.num_nodes} nodes{hint}"
 
     def with_edges(self, codes: Any, *, weights: Any = None) -> Graph:
-        """The same nodes with other edges, an (m, 2) array of node numbers."""
+        """The same nodes with other edges: `codes`, an (m, 2) array of node numbers, and their `weights`.
+
+        >>> fg.Graph.from_edges([("ann", "bob"), ("bob", "eve")]).with_edges([[0, 2]])
+        <Graph: 3 nodes, 1 edges>
+        """
         pairs = np.asarray(codes)
         pairs = pairs.reshape(0, 2).astype(np.int64) if pairs.size == 0 else pairs
         if pairs.ndim != 2 or pairs.shape[1] != 2:
@@ -362,7 +421,11 @@ class Graph:
         return Graph._from_encoded(Encoded(u, v, self.node_ids), weights=weights, directed=self.directed)
 
     def to_scipy(self) -> sp.csr_array:
-        """The adjacency matrix as a SciPy array (of its own; unweighted: ones of int8)."""
+        """The adjacency matrix as a SciPy array (of its own; unweighted: ones of int8).
+
+        >>> fg.Graph.from_edges([("ann", "bob")]).to_scipy().toarray().tolist()
+        [[0, 1], [1, 0]]
+        """
         n = self.num_nodes
         values = np.ones(len(self.indices), np.int8) if self.weights is None else self.weights.copy()
         return sp.csr_array((values, self.indices.copy(), self.indptr.copy()), shape=(n, n))
@@ -375,19 +438,33 @@ class Graph:
         )
 
     def to_networkx(self) -> Any:
-        """A networkx Graph or DiGraph with the same ids; weights in the edge attribute `weight`."""
+        """A networkx Graph or DiGraph with the same ids; weights in the edge attribute `weight`.
+
+        >>> fg.Graph.from_edges([("ann", "bob")]).to_networkx().edges
+        EdgeView([('ann', 'bob')])
+        """
         return interchange.to_networkx(self._to_interchange())
 
     def to_igraph(self) -> Any:
-        """An igraph Graph with the ids in the vertex attribute `name`."""
+        """An igraph Graph with the ids in the vertex attribute `name`.
+
+        >>> fg.Graph.from_edges([("ann", "bob")]).to_igraph().vs["name"]
+        ['ann', 'bob']
+        """
         return interchange.to_igraph(self._to_interchange())
 
     def to_pyg(self) -> Any:
-        """A PyTorch Geometric `Data` object; an undirected edge occurs in both directions."""
+        """A PyTorch Geometric `Data` object, `data = graph.to_pyg()`; undirected edges occur both ways."""
         return interchange.to_pyg(self._to_interchange())
 
     def to_frame(self, backend: str = "pandas") -> Any:
-        """A table with columns source, target and, if weighted, weight: "pandas", "polars" or "pyarrow"."""
+        """A table with columns source, target and, if weighted, weight: "pandas", "polars" or "pyarrow".
+
+        `backend` names the library. Isolated nodes, and whether the graph is directed, do not fit into it.
+
+        >>> fg.Graph.from_edges([("ann", "bob")]).to_frame("pyarrow").to_pylist()
+        [{'source': 'ann', 'target': 'bob'}]
+        """
         return interchange.to_frame(self._to_interchange(), backend=backend)
 
 

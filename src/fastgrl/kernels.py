@@ -410,7 +410,7 @@ def _chosen_kernel() -> str:
 
 @dataclass(frozen=True)
 class KernelInfo:
-    """Which sparse kernel runs, and on how many threads."""
+    """Which sparse kernel runs: its name `kernel`, how many `threads` it has, and the `reason` for it."""
 
     kernel: str
     threads: int
@@ -421,9 +421,12 @@ class KernelInfo:
 
 
 def kernel_info() -> KernelInfo:
-    """Say which sparse kernel runs here, on how many threads, and why.
+    """Say which sparse kernel runs here, on how many threads, and why; `print` it for one line of words.
 
-    >>> kernel_info().kernel in {"avx2", "portable", "scipy"}
+    "avx2" and "portable" are compiled, "scipy" is what runs where no compiler was at hand. The environment
+    variable FASTGRL_KERNEL chooses one by name.
+
+    >>> fg.kernel_info().kernel in {"avx2", "portable", "scipy"}
     True
     """
     kernel = _chosen_kernel()

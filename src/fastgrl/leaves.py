@@ -33,12 +33,14 @@ _SPARSE = (kernels.CSR, kernels.RowsElsewhere)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Matrix(Operator):
-    """A dense array or a SciPy sparse array, scaled if asked: `diag(row_scale) a diag(column_scale)`.
+    """A dense array or a SciPy sparse array, scaled if asked: diag(row_scale) a diag(column_scale).
 
-    A sparse array whose stored values are all 1 keeps its pattern only, so that the transition matrix
-    D⁻¹A needs no second copy of the graph: `Matrix(pattern, row_scale=1 / degrees)`.
+    `a` is r×c, `row_scale` has r numbers and `column_scale` c; `name` is what formulas call it. A sparse
+    array whose stored values are all 1 keeps its pattern only, so that the transition matrix D⁻¹A needs no
+    second copy of the graph: `Matrix(pattern, row_scale=1 / degrees)`.
 
-    >>> fg.Matrix(scipy.sparse.csr_array([[0, 1], [1, 1]]), row_scale=np.array([1.0, 0.5])) @ np.ones((2, 1))
+    >>> pattern = scipy.sparse.csr_array([[0, 1], [1, 1]])
+    >>> fg.Matrix(pattern, row_scale=np.array([1.0, 0.5]), name="T") @ np.ones((2, 1))
     array([[1.], [1.]])
     """
 
@@ -117,11 +119,18 @@ def _scaled_formula(symbol: str, left: bool, right: bool) -> str:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Function(Operator):
-    """The paper's f and t∘f: a matrix given by two functions on blocks, `X ↦ M X` and `X ↦ M'X`.
+    """The paper's f and t∘f: a matrix given by two functions on blocks, X ↦ M X and X ↦ M'X.
 
-    Blocks are NumPy arrays of type `dtype`, or of the library, device and type of the array `like`.
+    `shape` is (rows, columns) of M; `forward` takes a block of `columns` rows to one of `rows` rows,
+    `backward` the other way. Blocks are NumPy arrays of type `dtype`, or arrays of the library, device and
+    type of the array `like`. `name` is what formulas call it. `fsvd` checks by random probes that the two
+    belong together.
 
-    >>> shift = fg.Function((3, 3), lambda X: np.roll(X, 1, axis=0), lambda X: np.roll(X, -1, axis=0))
+    >>> def forward(X):
+    ...     return np.roll(X, 1, axis=0)
+    >>> def backward(X):
+    ...     return np.roll(X, -1, axis=0)
+    >>> shift = fg.Function((3, 3), forward, backward)
     >>> (shift @ np.arange(3.0)[:, None]).ravel()
     array([2., 0., 1.])
     """
@@ -159,7 +168,7 @@ class Function(Operator):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ones(Operator):
-    """1 1', every entry one.
+    """11', every entry one: `shape` is (rows, columns). Without a `dtype` it takes that of what it meets.
 
     >>> fg.Ones((2, 3)) @ np.array([[1.0], [2.0], [3.0]])
     array([[6.], [6.]])
@@ -182,7 +191,7 @@ class Ones(Operator):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LowRank(Operator):
-    """U V' for tall U and V.
+    """UV', for tall dense `U` and `V` with as many columns each.
 
     >>> fg.LowRank(np.ones((2, 1)), np.array([[1.0], [2.0]])) @ np.eye(2)
     array([[1., 2.], [1., 2.]])
@@ -209,7 +218,7 @@ class LowRank(Operator):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Diagonal(Operator):
-    """diag(d).
+    """diag(d), a square matrix with the numbers `d` on its diagonal.
 
     >>> fg.Diagonal(np.array([2.0, 3.0])) @ np.ones((2, 1))
     array([[2.], [3.]])
@@ -231,7 +240,7 @@ class Diagonal(Operator):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Identity(Operator):
-    """I, of n rows.
+    """I, the identity of `n` rows. Without a `dtype` it takes that of what it meets.
 
     >>> fg.Identity(2) @ np.array([[1.0], [2.0]])
     array([[1.], [2.]])

@@ -38,38 +38,69 @@ from fastgrl.storage import Stored
 
 
 class LinkPredictor(BaseEstimator):  # type: ignore[misc]
-    """Predict missing links of a graph in closed form.
+    """Predict the missing links of a graph in closed form.
 
-    Parameters
-    ----------
-    design: "log-diffusion" (the default, most accurate); the paper's matrix "walk" as printed,
-        "degree-walk" with a consistent transpose, "as-released" as its program computed it; "shrunken", a
-        ridge-shrunken spectrum for dense graphs.
-    n_components: columns of the embedding (None: 64 for log-diffusion, 32 for the paper's, 512 for shrunken).
-        log-diffusion spends two of them on degrees unless fewer than 4 are asked for.
-    select: choose settings by holding out training edges; False takes the defaults below, and one hold-out
-        to fit the scorer.
-    window, negative: steps of a walk C and weight of non-edges λ, for the paper's designs.
-    damping: how far a diffusion reaches, for log-diffusion without selection.
-    bipartite: the graph has two sides, and links run between them only.
-    random_state: an integer, for the same bits every time; a NumPy generator, or None for fresh randomness.
-    n_jobs: threads (None: all there are); the result does not depend on it.
-    max_memory: bytes that the whole process may hold. A fit that would need more computes in narrower panels
-        or keeps tall arrays on disk (the same bits); log-diffusion then keeps fewer entries of each row (and
-        says so); what cannot be done is refused before any work.
-    device: None computes with NumPy. "cpu", "cuda", "cuda:1" or a `torch.device` factorises with PyTorch
-        there: all its sparse products and dense blocks. The forward push of a diffusion, choosing settings by
-        what was factorised, scores and recommendations stay on the host, and the result comes back to it. The
-        same seed then gives the same scores to rounding, not bit for bit, and PyTorch's threads are its own.
-        Tested on "cpu" only, since no GPU was at hand. Devices without float64 ("mps") are refused, and
-        `max_memory` beside it.
+    The paper's designs factorise M = Σ cᵢTⁱ − λ(11' − A), i = 1 … C, with cᵢ = C − i + 1 and T = D⁻¹A, and a
+    pair (u, v) scores `left_[u] · right_[v]`. The default design factorises the logarithm of a diffusion
+    instead, and weighs it beside degrees by a logistic regression on edges that it holds out.
 
-    >>> graph = fg.load_dataset("digits").graph
-    >>> links = fg.LinkPredictor(select=False, n_components=16).fit(graph)
-    >>> links.score_pairs([(0, 1), (0, 36)]).shape
-    (2,)
-    >>> links.recommend([0], k=2).targets.shape
-    (2,)
+    Args:
+        design: "log-diffusion", the default and mostly the most accurate; "walk", the matrix M above as the
+            paper prints it; "degree-walk", D Σ cᵢTⁱ − λ(11' − A), with walks that start in proportion to
+            degree; "as-released", the two products of the paper's program; "shrunken", a ridge-shrunken
+            spectrum of the adjacency matrix, for dense graphs. The last two take undirected graphs only.
+        n_components: columns of the embedding. None is 64 for log-diffusion, 512 for shrunken, 32 for the
+            others. log-diffusion spends two of them on degrees unless fewer than 4 are asked for.
+        select: choose settings by holding out training edges (as-released has none to choose). False takes
+            the values below; log-diffusion then still holds out edges once, to fit its scorer.
+        window: steps of a walk C, of the paper's designs. None is chosen, or 5 where nothing is.
+        negative: weight of non-edges λ, of the paper's designs. None is chosen, or 1 for walk and 3 for the
+            others where nothing is.
+        damping: chance that a walk goes on, between 0 and 1: how far a diffusion reaches. For log-diffusion
+            with `select=False`; a selection tries 0.5, 0.7, 0.85 and 0.92.
+        bipartite: the graph has two sides, such as users and items, and links run between them only.
+        random_state: an integer, for the same bits every time; a NumPy generator, or None for fresh
+            randomness.
+        n_jobs: threads (None or −1: all there are); the result does not depend on it.
+        max_memory: bytes that the whole process may hold. A fit that would need more computes in narrower
+            panels or keeps tall arrays on disk (the same bits); log-diffusion then keeps fewer entries of
+            each row (and says so in `notices_`); what cannot be done is refused before any work.
+        device: None computes with NumPy. "cpu", "cuda", "cuda:1" or a `torch.device` factorises with PyTorch
+            there: all sparse products and dense blocks. The forward push of a diffusion, choosing settings
+            by what was factorised, scores and recommendations stay on the host. The same seed then gives the
+            same scores to rounding, not bit for bit, and PyTorch's threads are its own. Tested on "cpu"
+            only. Devices without float64 ("mps") are refused, and so is `max_memory` beside it.
+
+    Attributes:
+        left_: n×n_components, the vectors of nodes as the first of a pair. `left_[u] · right_[v]` is the
+            score of the link u → v, but for log-diffusion, whose `score_pairs` knows more than the vectors
+            hold.
+        right_: the vectors of nodes as the second of a pair.
+        embedding_: `left_` by another name.
+        singular_values_: of the matrix that was factorised, largest first.
+        certificate_: how good the factorisation is, a `Certificate`, measured when first asked for.
+        node_ids_: the ids of the rows of the embedding.
+        graph_: the graph that was fitted, with the edges of later updates.
+        chosen_ (dict): the settings in use, by name, chosen or given.
+        validation_ (dict): figures on the edges held out (`roc_auc`, `average_precision`, `pairs`); empty
+            where none were. Settings were chosen on them, so they are a little optimistic.
+        near_best_ (list): the settings of "shrunken" that did nearly as well; empty for others.
+        seconds_ (dict): how long choosing ("select") and fitting ("fit") took.
+        notices_ (list): sentences about what was odd; usually none.
+        update_ (dict): what the last `partial_fit` did; only there after one.
+        n_features_in_ (int): the number of nodes, for scikit-learn.
+
+    >>> friends = [("ann", "bob"), ("ann", "cy"), ("bob", "cy"), ("bob", "dan")]
+    >>> friends += [("cy", "dan"), ("dan", "eve")]
+    >>> links = fg.LinkPredictor(n_components=4, random_state=0).fit(friends)
+    >>> links.recommend("ann", k=1).targets.tolist()
+    ['dan']
+    >>> near, far = links.score_pairs([("ann", "dan"), ("ann", "eve")])
+    >>> bool(near > far), links.embedding_.shape
+    (True, (5, 4))
+
+    Reference: Abu-El-Haija, Crespi, Ver Steeg, Galstyan, *Fast Graph Learning with Unique Optimal Solutions*,
+    2021.
     """
 
     def __init__(
@@ -102,10 +133,16 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
     def fit(
         self, graph: Any, y: Any = None, *, validation: Any = None, progress: Progress | None = None
     ) -> LinkPredictor:
-        """Fit to a `Graph`, or to anything `as_graph` takes; `y` is ignored.
+        """Learn from the edges of a graph; returns the predictor itself.
 
-        `validation` lists pairs of ids that are known to be links though the graph does not have them, or is
-        a tuple (links, others); settings are then chosen on them.
+        `graph` is a `Graph`, pairs of ids, a square adjacency matrix, or a graph of networkx, igraph or
+        PyTorch Geometric. `validation` lists pairs of ids that are known to be links though the graph does
+        not have them, or is a tuple (links, others) with pairs known to be none; settings are then chosen on
+        them. `progress(done, total)` is called now and then. `y` is ignored.
+
+        >>> links = fg.LinkPredictor(design="degree-walk", n_components=2)
+        >>> links.fit([(0, 1), (1, 2), (2, 0), (2, 3)]).chosen_["design"]
+        'degree-walk'
         """
         del y
         self._keep(fit_graph(graph, self._parameters(), validation=validation, progress=progress))
@@ -124,11 +161,24 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
         self.n_features_in_ = run.graph.num_nodes
 
     def cost(self, graph: Graph) -> Estimate:
-        """What `fit` would cost; for log-diffusion a sample of rows is pushed to see how long they get."""
+        """What `fit` would cost in bytes and products, as an `Estimate`, without fitting.
+
+        For log-diffusion a sample of rows is pushed to see how long they get.
+
+        >>> graph = fg.Graph.from_edges([(0, 1), (1, 2), (2, 0)])
+        >>> fg.LinkPredictor(design="walk", n_components=2).cost(graph).peak_bytes > 0
+        True
+        """
         return cost_of(self._parameters(), graph)
 
     def plan(self, graph: Graph) -> MemoryPlan:
-        """How `fit` would stay within `max_memory`; refused if there is no way."""
+        """How `fit` would stay within `max_memory`, which must be set; `UnavailableError` if there is no way.
+
+        >>> graph = fg.Graph.from_edges([(0, 1), (1, 2), (2, 0)])
+        >>> links = fg.LinkPredictor(design="walk", n_components=2, max_memory=10**12)
+        >>> links.plan(graph).words()
+        'as usual'
+        """
         return plan_of(self._parameters(), graph)
 
     @property
@@ -146,30 +196,34 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
 
     @functools.cached_property
     def left_(self) -> Array:
-        """One vector per node, n×n_components: `left_[u] · right_[v]` is a score of the link u → v."""
+        """One vector per node, n×n_components; `left_[u] · right_[v]` says how likely the link u → v is.
+
+        It is the score itself but for log-diffusion, whose `score_pairs` knows more than the vectors hold.
+        Approximate search looks for candidates by it.
+        """
         check_is_fitted(self)
         return self._run.left
 
     @functools.cached_property
     def right_(self) -> Array:
-        """The vectors of the second node of a pair."""
+        """One vector per node as the second of a pair, n×n_components."""
         check_is_fitted(self)
         return self._run.right
 
     @property
     def embedding_(self) -> Array:
-        """The vectors of `left_`."""
+        """One vector per node, n×n_components: those of `left_`."""
         return self.left_
 
     @property
     def singular_values_(self) -> Array:
-        """Of the matrix that was factorised, largest first."""
+        """The singular values of the matrix that was factorised, largest first."""
         check_is_fitted(self)
         return self._run.fit.model.singular_values
 
     @functools.cached_property
     def certificate_(self) -> Certificate:
-        """How good the factorisation is, measured when it is first asked for."""
+        """How good the factorisation is: a `Certificate`, measured when it is first asked for."""
         check_is_fitted(self)
         with calm_threads(self.n_jobs), self._run.planned():
             return link_updates.certify(self._run.graph, self._run.fit)
@@ -178,7 +232,17 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
         return "_run" in self.__dict__
 
     def score_pairs(self, pairs: Any) -> Array:
-        """A score for every pair of ids; larger means likelier. log-diffusion gives log-odds."""
+        """A score for every pair of ids, as an array; larger means likelier.
+
+        `pairs` is an (m, 2) array or an iterable of pairs. log-diffusion gives log-odds against as many
+        non-edges as edges; the scores of other designs tell an order only. Pairs that are edges already are
+        scored like others.
+
+        >>> links = fg.LinkPredictor(design="walk", n_components=2)
+        >>> links = links.fit([(0, 1), (1, 2), (2, 0), (2, 3)])
+        >>> links.score_pairs([(0, 3), (1, 3)]).shape
+        (2,)
+        """
         check_is_fitted(self)
         with calm_threads(self.n_jobs):
             return np.asarray(self._run.fit.model.score(codes_of(self._run.graph, pairs)), np.float64)
@@ -192,11 +256,17 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
         approximate: bool = False,
         progress: Progress | None = None,
     ) -> Recommendations:
-        """The `k` best missing links of each of `nodes` (ids; None: of all), known ones left out.
+        """The `k` best missing links of each of `nodes` (an id or several; None: all), known ones left out.
 
-        `candidates` restricts whom to recommend. `approximate` scores only the best by the plain dot product
-        that an index of `right_` finds (the extra [ann]), instead of every pair; not with `candidates` or
-        sides, where all pairs are scored.
+        `candidates` lists the ids that may be recommended. Every pair is scored, unless `approximate`: then
+        an index of `right_` finds the best by dot product, and only these are scored (it needs the extra
+        `ann`; with `candidates` or two sides all pairs are scored all the same). The result has the arrays
+        `nodes`, `targets` and `scores`, and `as_dict()`. `progress(done, total)` is called now and then.
+
+        >>> paths = [("ann", "bob"), ("bob", "cy"), ("cy", "dan"), ("dan", "eve")]
+        >>> links = fg.LinkPredictor(design="walk", n_components=3).fit(paths)
+        >>> links.recommend("ann", k=5, candidates=["bob", "cy"]).targets.tolist()
+        ['cy']
         """
         check_is_fitted(self)
         queries = self.node_ids_ if nodes is None else ids_of(nodes, "nodes")
@@ -214,10 +284,17 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
             )
 
     def transform(self, new_edges: Any, *, weights: Any = None) -> NewNodes:
-        """Vectors and scores for nodes that are new, from their edges, without a refit.
+        """Vectors and scores for nodes that are new, from their edges; the model stays as it is.
 
         `new_edges` are pairs of ids (or triples with a weight) that join nodes the model does not know to
-        nodes it knows. `trust` of the result says how much of each new node the model can represent.
+        nodes it knows; `weights` may give the weights instead. The result has `node_ids`, `left` and `right`,
+        `score_pairs` and `recommend`; its `trust` says how much of each new node, from 0 to 1, the model can
+        represent.
+
+        >>> links = fg.LinkPredictor(n_components=4).fit([(0, 1), (1, 2), (2, 0), (2, 3)])
+        >>> new = links.transform([("zoe", 0), ("zoe", 1)])
+        >>> new.recommend(k=1).targets.tolist()
+        [2]
         """
         check_is_fitted(self)
         with calm_threads(self.n_jobs):
@@ -228,8 +305,14 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
     ) -> LinkPredictor:
         """Take in new edges, and nodes that come with them, from where the last fit ended.
 
-        Settings and scorer stay. `update_` says how much of the matrix is captured before and after, and how
-        many product columns that took beside a fit from the beginning.
+        `new_edges` are pairs of ids, or triples with a weight; `weights` may give the weights instead.
+        Settings and scorer stay. `update_` says how much of the matrix was captured before and is after, and
+        how many columns were multiplied beside those of a fit from the beginning. `progress(done, total)` is
+        called now and then. Without an earlier fit this is `fit`.
+
+        >>> links = fg.LinkPredictor(n_components=4).fit([(0, 1), (1, 2), (2, 0), (2, 3)])
+        >>> links.partial_fit([("zoe", 0), ("zoe", 1)]).update_["new_nodes"]
+        1
         """
         if not self.__sklearn_is_fitted__():
             return self.fit(Graph.from_edges(new_edges, weights=weights), progress=progress)
@@ -251,7 +334,15 @@ class LinkPredictor(BaseEstimator):  # type: ignore[misc]
         return self
 
     def save(self, folder: Any, *, force: bool = False) -> None:
-        """Write the model to a folder; `fg.load` reads it."""
+        """Write the model to a folder, which `fg.load` reads; an existing one is replaced with `force` only.
+
+        >>> from tempfile import TemporaryDirectory
+        >>> links = fg.LinkPredictor(n_components=2).fit([("ann", "bob"), ("bob", "cy")])
+        >>> with TemporaryDirectory() as folder:
+        ...     links.save(f"{folder}/friends")
+        ...     fg.load(f"{folder}/friends").node_ids_.tolist()
+        ['ann', 'bob', 'cy']
+        """
         check_is_fitted(self)
         certificate = self.__dict__.get("certificate_")
         run = self._run
@@ -280,14 +371,18 @@ def cross_validate(
     fraction: float = 0.1,
     random_state: Any = 0,
 ) -> dict[str, Array]:
-    """Hold out edges at random, fit on the rest, score; as often as `n_splits` says.
+    """Hold out edges at random, fit on the rest, and score them beside as many non-edges; `n_splits` times.
 
-    A graph cannot be cut by rows, so this takes the place of scikit-learn's function of the same name, whose
-    names it gives its results: `test_roc_auc`, `test_average_precision`, `fit_seconds`, `score_seconds`.
+    A graph cannot be cut by rows, so this takes the place of scikit-learn's function of the same name. Each
+    time a `fraction` of the edges is held out, from a seed that `random_state` begins with. The result maps
+    `test_roc_auc`, `test_average_precision`, `fit_seconds` and `score_seconds` to arrays of `n_splits`
+    numbers. The estimator itself is not fitted: each split fits a clone.
 
-    >>> graph = fg.load_dataset("digits").graph
-    >>> found = fg.cross_validate(fg.LinkPredictor(select=False, n_components=8), graph, n_splits=2)
-    >>> found["test_roc_auc"].shape, bool(found["test_roc_auc"].min() > 0.9)
+    >>> from fastgrl.datasets import block_model
+    >>> links = fg.LinkPredictor(design="degree-walk", select=False, n_components=8)
+    >>> graph = block_model(400, num_classes=4, seed=0).graph
+    >>> found = fg.cross_validate(links, graph, n_splits=2)
+    >>> found["test_roc_auc"].shape, bool(found["test_roc_auc"].min() > 0.6)
     ((2,), True)
     """
     graph, seed = as_graph(graph), seed_of(random_state)

@@ -225,7 +225,10 @@ def embed(
 ) -> Array:
     """One vector per node, n×rank, in the order of `graph.node_ids`: the `embedding_` of a `LinkPredictor`.
 
-    `quick` keeps 16 entries of each row of a log-diffusion and holds nothing out: several times faster.
+    `graph` is whatever `LinkPredictor.fit` takes, and `design` one of its designs. `select` chooses settings
+    on edges that are held out, which takes several times as long. `quick` keeps 16 entries of each row of a
+    log-diffusion and holds nothing out: several times faster, a point or two less accurate. The same `seed`
+    gives the same bits for any `n_threads`; `progress(done, total)` is called now and then.
 
     >>> fg.embed(fg.Graph.from_edges([(0, 1), (1, 2), (2, 0), (2, 3)]), 2).shape
     (4, 2)

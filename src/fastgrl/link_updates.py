@@ -34,7 +34,21 @@ _SHORT = "the update captures {:.2%} of the new matrix, where the fit captured {
 class NewNodes:
     """Nodes that a model did not know: their vectors, and how much of them it can represent.
 
-    `trust[i]` is the share of the new node's row that lies in the fitted subspace, from 0 to 1.
+    What `LinkPredictor.transform` returns.
+
+    Attributes:
+        node_ids: the ids of the new nodes.
+        left: their vectors as the first of a pair, one row for each.
+        right: their vectors as the second of a pair.
+        trust: the share of each new node's row that lies in the fitted subspace, from 0 to 1.
+        model: the model that knows them.
+        graph: the graph with them and their edges.
+        sides: the side of every node, if the model has two.
+
+    >>> links = fg.LinkPredictor(n_components=4).fit([(0, 1), (1, 2), (2, 0), (2, 3)])
+    >>> new = links.transform([("zoe", 0), ("zoe", 1)])
+    >>> new.node_ids.tolist(), new.left.shape, bool(0 <= new.trust[0] <= 1)
+    (['zoe'], (1, 4), True)
     """
 
     node_ids: Array
@@ -51,13 +65,13 @@ class NewNodes:
         return f"<NewNodes: {new} beside {self.graph.num_nodes - new} known{trust}>"
 
     def score_pairs(self, pairs: Any) -> Array:
-        """Scores of pairs of ids, new or known."""
+        """A score for each of `pairs` of ids, new or known, as an array; larger means likelier."""
         sources, targets, _ = iterable_of_pairs(pairs)
         codes = np.column_stack([self.graph.index_of(sources), self.graph.index_of(targets)])
         return np.asarray(self.model.score(codes), np.float64)
 
     def recommend(self, nodes: Any = None, *, k: int = 10) -> Recommendations:
-        """The `k` best missing links of each new node, or of `nodes`."""
+        """The `k` best missing links of each new node, or of each of `nodes`."""
         queries = self.graph.index_of(self.node_ids if nodes is None else nodes)
         return recommend_links(self.model, self.graph, queries, k=k, sides=self.sides)
 

@@ -21,8 +21,12 @@ from fastgrl.errors import ArgumentError, DtypeError, NotFiniteError, ShapeError
 def roc_auc(positives: ArrayLike, negatives: ArrayLike) -> float:
     """The chance that a random positive scores above a random negative: the area under the ROC curve.
 
+    `positives` are the scores of pairs that are links, `negatives` those of pairs that are none; the same
+    holds for the other link metrics. 0.5 is what chance gives.
+
     `(#{p > n} + ½ #{p = n}) / (#p #n)`, counted exactly: a tie is worth one half, as in scikit-learn.
 
+    >>> from fastgrl.metrics import roc_auc
     >>> roc_auc([3, 1], [2, 1])
     0.625
     """
@@ -38,6 +42,7 @@ def average_precision(positives: ArrayLike, negatives: ArrayLike) -> float:
     `mean_i #{p ≥ p_i} / (#{p ≥ p_i} + #{n ≥ p_i})`. Tied scores enter together, as one threshold: the sum
     over steps of recall that scikit-learn calls average precision.
 
+    >>> from fastgrl.metrics import average_precision
     >>> average_precision([3, 1], [2, 1])
     0.75
     """
@@ -53,6 +58,7 @@ def hits_at_k(positives: ArrayLike, negatives: ArrayLike, *, k: int) -> float:
     Strictly above: a positive tied with that negative is no hit. With fewer than `k` negatives every
     positive is a hit, as in OGB's evaluator.
 
+    >>> from fastgrl.metrics import hits_at_k
     >>> hits_at_k([5, 3, 2], [4, 2, 1], k=2)
     0.6666666666666666
     """
@@ -69,6 +75,7 @@ def mean_reciprocal_rank(positives: ArrayLike, negatives: ArrayLike) -> float:
     `rank_i = 1 + ½ (#{j: n_ij > p_i} + #{j: n_ij ≥ p_i})`: a tie moves the positive down by one half, as in
     OGB's evaluator. `positives` has length m, `negatives` shape m×c.
 
+    >>> from fastgrl.metrics import mean_reciprocal_rank
     >>> mean_reciprocal_rank([2, 5], [[3, 1], [5, 4]])
     0.5833333333333333
     """
@@ -85,8 +92,10 @@ def mean_reciprocal_rank(positives: ArrayLike, negatives: ArrayLike) -> float:
 def accuracy(truth: ArrayLike, predicted: ArrayLike) -> float:
     """The share of predictions that are right; of rows that are right in every column when 2-D.
 
-    Every entry counts: leave unlabelled nodes (−1) out before the call.
+    `truth` and `predicted` are labels in the same order. Every entry counts: leave unlabelled nodes (−1) out
+    before the call.
 
+    >>> from fastgrl.metrics import accuracy
     >>> accuracy(["a", "b", "b"], ["a", "b", "c"])
     0.6666666666666666
     """
@@ -97,9 +106,11 @@ def accuracy(truth: ArrayLike, predicted: ArrayLike) -> float:
 def f1(truth: ArrayLike, predicted: ArrayLike, *, average: Literal["macro", "micro"] = "macro") -> float:
     """F1: `2 #right / (#true + #predicted)` per class, averaged over classes or counted over all of them.
 
-    `"macro"` is the mean over classes, `"micro"` adds the counts first. The classes are the labels that occur
-    in either array, or the columns when 2-D; a class with nothing true and nothing predicted gets 0.
+    `average="macro"` is the mean over classes, `"micro"` adds the counts first. The classes are the labels
+    that occur in either array, or the columns when 2-D; a class with nothing true and nothing predicted gets
+    0.
 
+    >>> from fastgrl.metrics import f1
     >>> f1([0, 0, 1, 2], [0, 1, 1, 1])
     0.38888888888888884
     """

@@ -19,9 +19,17 @@ LINKS, NODES = "link-predictor", "node-classifier"
 
 
 def load(folder: StrPath) -> LinkPredictor | NodeClassifier:
-    """Read a model that `save` wrote, of whichever kind; large arrays stay on disk until they are used.
+    """Read a model that `save` wrote, a `LinkPredictor` or a `NodeClassifier`; no pickle is involved.
 
-    Everything in the folder is checked first: a damaged model is an `InputError`.
+    Everything in the folder is checked first: a damaged model is an `InputError`. Large arrays stay on disk
+    until they are used.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> links = fg.LinkPredictor(n_components=2).fit([("ann", "bob"), ("bob", "cy")])
+    >>> with TemporaryDirectory() as folder:
+    ...     links.save(f"{folder}/friends")
+    ...     fg.load(f"{folder}/friends").recommend("ann").targets.tolist()
+    ['cy']
     """
     stored = load_model(folder)
     if stored.kind not in _READERS:

@@ -44,34 +44,75 @@ from fastgrl.progress import Progress
 class NodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Predict the classes of nodes from a few labels, in closed form.
 
-    Parameters
-    ----------
-    design: "co-ridge" (the default, most accurate), or the paper's: "jkn" (SVD of the labelled rows),
-        "jkn-text" (SVD of the whole matrix, as its text says), "jkn-as-released" (as its program did it).
-    n_components: directions that are kept (None: about 100 for co-ridge; chosen, or 30, for the paper's).
-    select: choose settings on the validation nodes, or by leave-one-out where there are none; False takes
-        the defaults.
-    views, restart, ridge, balance, rounds: of co-ridge: which views ("l", "i", "k"), how near features are
-        gathered from, γ, κ, and rounds of self-training. None is chosen, a value is fixed. With one view and
-        rounds=0 the model is one linear solve. `ridge` also makes a ridge of "jkn-text".
-    hops, window, negative: L, C and λ of the paper's designs, likewise.
-    class_weight: None, "balanced", or a dictionary from classes to weights.
-    random_state: an integer, for the same bits every time; a NumPy generator, or None for fresh randomness.
-    n_jobs: threads (None: all there are); the result does not depend on it.
-    max_memory: refuse a fit that would need more bytes than this.
-    device: None computes with NumPy. "cpu", "cuda", "cuda:1" or a `torch.device` fits with PyTorch there:
-        factorisations, filters along the graph, moments and scores of ridges, the hops of the paper's
-        designs. Similar nodes, the PCA of [X, L, R], small solves, choosing settings, explanations and
-        predictions for new nodes stay on the host, and the result comes back to it. Equal to rounding, not
-        bit for bit, and PyTorch's threads are its own. Tested on "cpu" only, since no GPU was at hand.
-        Devices without float64 ("mps") are refused, and `max_memory` beside it.
+    The default design, "co-ridge", smooths views of the features along the graph, solves a weighted ridge
+    regression for each, and lets them teach each other the unlabelled nodes in a few rounds. The paper's
+    designs apply the pseudo-inverse of M = [Z, ÂZ, …, Â^L Z] to the known labels, where Z is the PCA of the
+    features beside walk vectors of the graph.
 
-    >>> digits = fg.load_dataset("digits")
-    >>> y = np.full(digits.graph.num_nodes, -1)
-    >>> y[digits.train] = digits.y[digits.train]
-    >>> nodes = fg.NodeClassifier(select=False).fit(digits.graph, y, features=digits.X)
-    >>> bool((nodes.predict() == digits.y).mean() > 0.9)
-    True
+    Args:
+        design: "co-ridge", the default and mostly the most accurate, or one of the paper's: "jkn" (SVD of the
+            labelled rows of M), "jkn-text" (SVD of all of M, as its text says), "jkn-as-released" (as its
+            program does it).
+        n_components: directions that are kept. None is 128 for co-ridge (100 from 100 000 nodes on); chosen,
+            or 30, for the paper's.
+        select: choose settings on the validation nodes, or by leave-one-out where there are none. False takes
+            the usual values.
+        views: which views of the features co-ridge learns from, such as "l" or ("l", "i"). "l" has rows of
+            unit length for words and standardised columns for numbers; "i" weighs rare words more, or has
+            standardised rows of unit length; "k" is "l" on a graph with edges to similar nodes as well, which
+            takes comparing all pairs. None: chosen, or all three below 10 000 nodes and "l" beyond.
+        restart: how near features are gathered from in co-ridge, above 0 and at most 1; smaller is farther.
+            None: 0.1 or 0.2 by selection, or 0.15.
+        ridge: γ, the penalty of co-ridge's regressions, above 0 (None: chosen); makes a ridge of "jkn-text".
+        balance: κ of co-ridge, how strongly small classes are favoured in self-training (None: chosen, or
+            0.75); 0 does not favour them at all.
+        rounds: rounds of self-training in co-ridge (None: 2 or 5 by selection, or 5). With one view and
+            `rounds=0` the model is one linear solve.
+        hops: L of the paper's designs (None: chosen, or 6).
+        window: C, the steps of the walk behind the paper's walk vectors (None: chosen, or 1).
+        negative: λ, the weight of non-edges there (None: chosen, or 1).
+        class_weight: None weighs every labelled node alike, "balanced" every class alike; or a dictionary
+            from classes to weights.
+        random_state: an integer, for the same bits every time; a NumPy generator, or None for fresh
+            randomness.
+        n_jobs: threads (None or −1: all there are); the result does not depend on it.
+        max_memory: refuse a fit that would need more bytes than this.
+        device: None computes with NumPy. "cpu", "cuda", "cuda:1" or a `torch.device` fits with PyTorch there:
+            factorisations, filters along the graph, moments and scores of ridges, the hops of the paper's
+            designs. Similar nodes, the PCA, small solves, choosing settings, explanations and predictions
+            for new nodes stay on the host. Equal to rounding, not bit for bit, and PyTorch's threads are its
+            own. Tested on "cpu" only. Devices without float64 ("mps") are refused, and so is `max_memory`
+            beside it.
+
+    Attributes:
+        classes_ (ndarray): the classes, in the order of the columns of scores and probabilities.
+        multilabel_ (bool): whether a node may have several labels.
+        node_ids_: the ids of the nodes, in the order of predictions.
+        graph_: the graph that was fitted.
+        feature_names_: names of the features, if they have any.
+        chosen_ (dict): the settings in use, by name; `averaged` says over how many of the best settings of
+            co-ridge the scores are averaged, of which these are the first.
+        validation_ (dict): `accuracy` and `nodes` of the validation nodes that settings were chosen on; empty
+            where there were none.
+        near_best_ (list): the settings that did best where they were chosen, each with its accuracy.
+        loo_accuracy_: the share of labelled nodes predicted rightly without their own label; equal to refits
+            where the model is one linear solve, else groups of labels are hidden in turns. None: not known.
+        temperature_: what scores are divided by to make probabilities.
+        certificate_: how good the projection of the features is, a `Certificate`; None for the paper's.
+        seconds_ (dict): how long choosing ("select") and fitting ("fit") took.
+        notices_ (list): sentences about what was odd; usually none.
+        relabelled_ (dict): what the last `relabel` did; only there after one.
+        n_features_in_ (int): the number of features.
+
+    >>> friends = [("ann", "bob"), ("bob", "cy"), ("cy", "ann"), ("cy", "dan")]
+    >>> friends += [("dan", "eve"), ("eve", "fay"), ("fay", "dan")]
+    >>> nodes = fg.NodeClassifier(random_state=0)
+    >>> nodes = nodes.fit(friends, {"ann": "tea", "fay": "coffee"})
+    >>> nodes.predict(["bob", "cy", "dan", "eve"]).tolist()
+    ['tea', 'tea', 'coffee', 'coffee']
+
+    Reference: Abu-El-Haija, Crespi, Ver Steeg, Galstyan, *Fast Graph Learning with Unique Optimal Solutions*,
+    2021, whose model is "jkn".
     """
 
     def __init__(
@@ -122,13 +163,25 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         class_names: Any = None,
         progress: Progress | None = None,
     ) -> NodeClassifier:
-        """Fit to a `Graph` (or anything `as_graph` takes) whose nodes are partly labelled.
+        """Learn from a graph whose nodes are partly labelled; returns the classifier itself.
 
-        `y` has one entry per node in the order of `graph.node_ids`, −1 (None, NaN, "") where it is unknown;
-        or is a dictionary from ids to labels; or is n×C of 0 and 1 for several labels per node, rows of −1
-        unlabelled. `features` is n×d, sparse or dense, or None. `validation` lists ids that are labelled in
-        `y` and are used to choose settings instead of training, or is a pair (ids, labels). `class_names`
-        are names for the columns of a 2-D `y`, `feature_names` names that `explain` gives features.
+        Args:
+            graph: a `Graph`, pairs of ids, a square adjacency matrix, or a graph of networkx, igraph or
+                PyTorch Geometric.
+            y: one label per node in the order of `graph.node_ids`, −1 (None, NaN, "") where it is unknown; or
+                a dictionary from ids to labels; or n×C of 0 and 1 for several labels per node, rows of −1
+                unlabelled.
+            features: n×d, sparse or dense, in the order of `graph.node_ids`; None: the graph alone.
+            validation: ids that are labelled in `y` and serve to choose settings instead of training; or a
+                pair (ids, labels).
+            feature_names: names that `explain` gives the features.
+            class_names: names for the columns of a 2-D `y`.
+            progress: called as `progress(done, total)` now and then.
+
+        >>> friends = [("ann", "bob"), ("bob", "cy"), ("cy", "dan"), ("dan", "eve")]
+        >>> nodes = fg.NodeClassifier().fit(friends, {"ann": "tea", "eve": "coffee"})
+        >>> nodes.classes_.tolist()
+        ['coffee', 'tea']
         """
         graph = as_graph(graph)
         settings = settings_of(self.get_params(deep=False), graph)
@@ -177,7 +230,15 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labelled: int | None = None,
         validation: bool = True,
     ) -> NodeEstimate:
-        """What `fit` would cost, with `validation` nodes to choose settings by or without."""
+        """What `fit` would cost in bytes and products, without fitting.
+
+        `features` are those of `fit`; `classes` and `labelled` are how many classes and labelled nodes there
+        would be, `validation` whether there are validation nodes to choose settings by.
+
+        >>> graph = fg.Graph.from_edges([(0, 1), (1, 2), (2, 0)])
+        >>> fg.NodeClassifier().cost(graph, np.eye(3), classes=2).peak_bytes > 0
+        True
+        """
         X = as_features(features, graph.num_nodes)
         shape = None if X is None else (X.shape[1], int(X.nnz) if is_sparse(X) else None)
         return estimate_nodes(
@@ -219,7 +280,7 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @functools.cached_property
     def certificate_(self) -> Certificate | None:
-        """How good the projection of features is, measured when first asked for; None if none was made."""
+        """How good the projection of the features is, measured when first asked for; None for the paper's."""
         check_is_fitted(self)
         with self._threads():
             return certified(self._parts.inputs, self._parts.fit.fitted.model)
@@ -231,7 +292,15 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return "_parts" in self.__dict__
 
     def decision_function(self, nodes: Any = None, *, edges: Any = None, features: Any = None) -> Array:
-        """m×C scores; the largest of a row is predicted (several labels: those above the label's limit)."""
+        """m×C scores; the largest of a row is predicted (several labels: those above the label's limit).
+
+        `nodes`, `edges` and `features` are those of `predict`, columns those of `classes_`.
+
+        >>> friends = [("ann", "bob"), ("bob", "cy"), ("cy", "dan"), ("dan", "eve")]
+        >>> nodes = fg.NodeClassifier().fit(friends, {"ann": "tea", "eve": "coffee"})
+        >>> nodes.decision_function().shape
+        (5, 2)
+        """
         check_is_fitted(self)
         fitted, inputs = self._parts.fit.fitted, self._parts.inputs
         if edges is None and features is None:
@@ -250,6 +319,13 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Nodes that the model has not seen come with `edges` (pairs of ids) and, if it was fitted with
         features, `features`: a dictionary from their ids to rows, or rows in the order of `new_nodes`.
         Without `nodes` the new ones are answered for. The model stays as it is.
+
+        >>> friends = [("ann", "bob"), ("bob", "cy"), ("cy", "dan"), ("dan", "eve")]
+        >>> nodes = fg.NodeClassifier().fit(friends, {"ann": "tea", "eve": "coffee"})
+        >>> nodes.predict("bob").tolist()
+        ['tea']
+        >>> nodes.predict(edges=[("zoe", "dan"), ("zoe", "eve")]).tolist()
+        ['coffee']
         """
         scores = self.decision_function(nodes, edges=edges, features=features)
         if self.multilabel_:
@@ -257,12 +333,30 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.classes_[scores.argmax(axis=1)])
 
     def predict_proba(self, nodes: Any = None, *, edges: Any = None, features: Any = None) -> Array:
-        """m×C probabilities, calibrated by a temperature on what labelled nodes score without their label."""
+        """m×C probabilities: softmax(scores / T), or for several labels logistic((score − limit) / T).
+
+        T is `temperature_`, which fits what labelled nodes score without their own label, or validation nodes
+        where there are any. `nodes`, `edges` and `features` are those of `predict`, columns those of
+        `classes_`.
+
+        >>> friends = [("ann", "bob"), ("bob", "cy"), ("cy", "dan"), ("dan", "eve")]
+        >>> nodes = fg.NodeClassifier().fit(friends, {"ann": "tea", "eve": "coffee"})
+        >>> nodes.predict_proba(["bob", "dan"]).sum(axis=1).round(6)
+        array([1., 1.])
+        """
         scores = self.decision_function(nodes, edges=edges, features=features)
         return probabilities(scores, self.temperature_, limits=self._limits)
 
     def score(self, nodes: Any, y: Any, sample_weight: Any = None) -> float:
-        """The share of nodes (ids; None: all) whose class is predicted as `y` has it; several labels: all."""
+        """The share of nodes (ids; None: all) that are predicted as `y` has it.
+
+        `sample_weight` says how much each node counts. Of several labels all must be right.
+
+        >>> friends = [("ann", "bob"), ("bob", "cy"), ("cy", "dan"), ("dan", "eve")]
+        >>> nodes = fg.NodeClassifier().fit(friends, {"ann": "tea", "eve": "coffee"})
+        >>> nodes.score(["bob", "dan"], ["tea", "coffee"])
+        1.0
+        """
         predicted = self.predict(nodes)
         truth = np.asarray(y).tolist() if self.multilabel_ else labels_of(y)
         if len(truth) != len(predicted):
@@ -271,15 +365,28 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return float(np.average(right, weights=sample_weight))
 
     def new_nodes(self, edges: Any, features: Any = None) -> Array:
-        """The ids that `predict(edges=edges)` answers for, in its order."""
+        """The ids that `predict(edges=edges, features=features)` answers for, in its order: sorted.
+
+        >>> friends = [("ann", "bob"), ("bob", "cy"), ("cy", "dan"), ("dan", "eve")]
+        >>> nodes = fg.NodeClassifier().fit(friends, {"ann": "tea", "eve": "coffee"})
+        >>> nodes.new_nodes([("zoe", "dan"), ("ann", "yan")]).tolist()
+        ['yan', 'zoe']
+        """
         check_is_fitted(self)
         return new_ids(self._parts.inputs.graph, edges, features)
 
     def explain(self, node: Any, *, label: Any = None, top: int = 10) -> Explanation:
         """Why a node scores as it does for a class (None: the predicted one), as contributions that add up.
 
-        By hop and feature, and by labelled node. Exact where the model is one linear solve; of the full
-        co-ridge the last solves are explained, and `difference` is the share of nodes they predict otherwise.
+        By hop and feature, and by labelled node; the `top` largest of each are listed, the rest is summed up.
+        Exact where the model is one linear solve; of the full co-ridge the last solves are explained, and
+        `difference` of the result is the share of nodes they predict otherwise.
+
+        >>> friends = [("ann", "bob"), ("bob", "cy"), ("cy", "dan"), ("dan", "eve")]
+        >>> nodes = fg.NodeClassifier().fit(friends, {"ann": "tea", "eve": "coffee"})
+        >>> why = nodes.explain("bob")
+        >>> why.label, bool(np.isclose(why.bias + sum(why.hops), why.score))
+        ('tea', True)
         """
         check_is_fitted(self)
         inputs, targets, fitted = self._parts.inputs, self._parts.targets, self._parts.fit.fitted
@@ -316,9 +423,10 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def loo_accuracy_(self) -> float | None:
-        """The share of labelled nodes (of labels, if several) that are predicted without their own label.
+        """The share of labelled nodes (of labels, if several) predicted rightly without their own label.
 
-        Exact where the model is one linear solve; for others groups of labels are hidden in turns.
+        Equal to refits where the model is one linear solve; for the full co-ridge groups of labels are hidden
+        in turns, when this is first asked for. None where it is not known.
         """
         return self._calibrated().loo_accuracy
 
@@ -353,12 +461,19 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return found[0]
 
     def relabel(self, changes: Mapping[Any, Any], *, measure: bool = True) -> NodeClassifier:
-        """Change, add or take away labels of nodes without a refit: {id: label}, −1 or None to take away.
+        """Change, add or take away labels of nodes without a refit.
 
-        Equal to a refit with the same settings where the model is one linear solve on a basis of all nodes.
+        `changes` is a dictionary from ids to labels, −1 or None to take one away.
+
+        Equal to a refit with the same settings where the model is one linear solve on a basis of all nodes
+        (co-ridge with one view and `rounds=0`, "jkn-text"); temperature and `loo_accuracy_` are then renewed.
         For others the last solves are updated; `measure` then refits besides, and `relabelled_` tells the
-        share of nodes that the refit predicts otherwise. Settings, temperature and `loo_accuracy_` of the
-        exact kind are renewed.
+        share of nodes that the refit predicts otherwise. Settings stay.
+
+        >>> friends = [("ann", "bob"), ("bob", "cy"), ("cy", "dan"), ("dan", "eve")]
+        >>> nodes = fg.NodeClassifier().fit(friends, {"ann": "tea", "eve": "coffee"})
+        >>> nodes.relabel({"cy": "tea", "dan": "tea"}).predict(["cy", "dan"]).tolist()
+        ['tea', 'tea']
         """
         check_is_fitted(self)
         if not isinstance(changes, Mapping):
@@ -400,7 +515,16 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return row
 
     def save(self, folder: Any, *, force: bool = False) -> None:
-        """Write the model to a folder; `fg.load` reads it."""
+        """Write the model to a folder, which `fg.load` reads; an existing one is replaced with `force` only.
+
+        >>> friends = [("ann", "bob"), ("bob", "cy"), ("cy", "dan"), ("dan", "eve")]
+        >>> nodes = fg.NodeClassifier().fit(friends, {"ann": "tea", "eve": "coffee"})
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     nodes.save(f"{folder}/drinks")
+        ...     fg.load(f"{folder}/drinks").predict("bob").tolist()
+        ['tea']
+        """
         self._calibrated()
         save_node_parts(self._parts, folder, force=force, position=self._position)
 

@@ -26,19 +26,33 @@ from fastgrl.walks import finite_number
 
 
 class NodeFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Map node ids to features of the nodes' surroundings: what co-ridge regresses on.
+    """Map node ids to features of the nodes' surroundings, for any scikit-learn pipeline.
 
-    `graph` and `features` (n×d in the order of its nodes; None: the graph alone) belong to the transformer,
-    so that rows of a table, ids that is, can be split by `GridSearchCV` and the like. `view` is "l" or "i",
-    `restart` says how near features are gathered from. `device` is that of `NodeClassifier`.
+    They are what the co-ridge of `NodeClassifier` regresses on: features smoothed along the graph and
+    projected to few columns. Graph and features belong to the transformer, so that ids, the rows of a table,
+    can be split by `GridSearchCV` and the like.
+
+    Args:
+        graph: a `Graph`, or anything that `NodeClassifier.fit` takes for one.
+        features: n×d, sparse or dense, in the order of `graph.node_ids`; None: the graph alone.
+        n_components: columns that are kept, where there are as many (None: 128, or 100 from 100 000 nodes
+            on).
+        restart: how near features are gathered from, above 0 and at most 1; smaller is farther.
+        view: "l" or "i", as of `NodeClassifier`.
+        random_state: an integer, for the same bits every time; a NumPy generator, or None for fresh
+            randomness.
+        device: as of `NodeClassifier`.
+
+    Attributes:
+        embedding_ (ndarray): n×k, the features of all nodes.
+        graph_ (Graph): the graph.
 
     >>> from sklearn.linear_model import LogisticRegression
     >>> from sklearn.pipeline import make_pipeline
-    >>> digits = fg.load_dataset("digits")
-    >>> model = make_pipeline(fg.NodeFeatures(digits.graph, features=digits.X), LogisticRegression())
-    >>> ids = digits.graph.node_ids
-    >>> model.fit(ids[digits.train], digits.y[digits.train]).predict(ids[digits.test]).shape
-    (1097,)
+    >>> friends = [("ann", "bob"), ("bob", "cy"), ("cy", "dan"), ("dan", "eve")]
+    >>> model = make_pipeline(fg.NodeFeatures(friends), LogisticRegression())
+    >>> model.fit(["ann", "eve"], ["tea", "coffee"]).predict(["bob", "dan"]).tolist()
+    ['tea', 'coffee']
     """
 
     def __init__(
@@ -61,7 +75,11 @@ class NodeFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.device = device
 
     def fit(self, nodes: Any = None, y: Any = None) -> NodeFeatures:
-        """Compute the features of all nodes of the graph; which ids are given, and `y`, changes nothing."""
+        """Compute the features of all nodes of the graph; `nodes` and `y` change nothing.
+
+        >>> fg.NodeFeatures([(0, 1), (1, 2)]).fit().embedding_.shape[0]
+        3
+        """
         del nodes, y
         if self.graph is None:
             raise ArgumentError("NodeFeatures needs a graph: NodeFeatures(graph, features=X)")
@@ -85,14 +103,23 @@ class NodeFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, nodes: Any) -> Array:
-        """m×k features of the nodes with the given ids."""
+        """m×k features of the nodes with the given ids, a list or one column.
+
+        >>> fg.NodeFeatures([("ann", "bob"), ("bob", "cy")]).fit().transform(["cy"]).shape[0]
+        1
+        """
         check_is_fitted(self)
         column = np.asarray(nodes)
         ids = column[:, 0] if column.ndim == 2 and column.shape[1] == 1 else nodes
         return np.asarray(self.embedding_[self.graph_.index_of(as_ids(ids, "nodes"))])
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """Names for data frames."""
+        """Names of the columns of `transform`, for data frames; `input_features` changes nothing.
+
+        >>> features = fg.NodeFeatures([(0, 1), (1, 2)], n_components=2).fit()
+        >>> features.get_feature_names_out().tolist()
+        ['nodefeatures0', 'nodefeatures1']
+        """
         del input_features
         check_is_fitted(self)
         names = [f"nodefeatures{number}" for number in range(self.embedding_.shape[1])]

@@ -33,7 +33,9 @@ def adjacency(graph: Graph, *, dtype: Any = np.float64) -> Operator:
 
 
 def transition(graph: Graph, *, dtype: Any = np.float64) -> Operator:
-    """T = D⁻¹A, the matrix of one step of a random walk.
+    """T = D⁻¹A, the matrix of one step of a random walk, as an operator of type `dtype`.
+
+    D holds the row sums of A; rows of nodes without edges are zero.
 
     >>> graph = fg.Graph.from_edges([("a", "b"), ("b", "c")])
     >>> fg.transition(graph) @ np.eye(3)
@@ -46,7 +48,10 @@ def transition(graph: Graph, *, dtype: Any = np.float64) -> Operator:
 
 
 def symmetric(graph: Graph, *, dtype: Any = np.float64) -> Operator:
-    """S = D^-½ A D^-½; a directed graph has row degrees on the left and column degrees on the right.
+    """S = D^-½ A D^-½, the symmetrically normalised adjacency matrix, as an operator of type `dtype`.
+
+    A directed graph has row degrees on the left and column degrees on the right. Rows of nodes without edges
+    are zero.
 
     >>> fg.symmetric(fg.Graph.from_edges([("a", "b"), ("b", "c")])) @ np.eye(3)[:, :1]
     array([[0.        ], [0.70710678], [0.        ]])
@@ -56,7 +61,9 @@ def symmetric(graph: Graph, *, dtype: Any = np.float64) -> Operator:
 
 
 def renormalised(graph: Graph, *, dtype: Any = np.float64) -> Operator:
-    """Â = (D+I)^-½ (A+I) (D+I)^-½, with a self loop added to every node.
+    """Â = (D+I)^-½ (A+I) (D+I)^-½, as S but with a self loop added to every node, of type `dtype`.
+
+    A directed graph has row degrees on the left and column degrees on the right.
 
     >>> fg.renormalised(fg.Graph.from_codes([0], [1])) @ np.eye(2)
     array([[0.5, 0.5], [0.5, 0.5]])

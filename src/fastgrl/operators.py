@@ -47,7 +47,26 @@ _SUM, _PRODUCT, _POWER, _ATOM = range(4)  # how tightly a formula binds
 
 
 class Operator(ABC):
-    """A matrix known by its products. Concrete operators are final: combine them, do not subclass them."""
+    """A matrix known by its products: `op @ X` for a two-dimensional block `X`, and `op.T`.
+
+    Operators add, subtract, scale, multiply, raise to powers, transpose and take rows with Python's own
+    signs; NumPy arrays and SciPy sparse arrays join in. Nothing is multiplied out before it meets a block: `A
+    @ B` of two operators is an operator. A vector is `x[:, None]`. Concrete operators are final: combine
+    them, do not subclass them; a matrix of your own is a `Function`.
+
+    Attributes:
+        shape: rows and columns.
+        dtype: float32 or float64; None for operators without numbers of their own, such as `Ones`, which take
+            the type of what they meet. Operators of two types do not mix.
+        formula: the matrix as mathematics writes it, which `repr` shows.
+
+    >>> A = fg.Matrix(np.array([[0.0, 1.0], [2.0, 0.0]]))
+    >>> M = 3 * A @ A - fg.Ones((2, 2))
+    >>> M
+    <3A A − 11': 2×2 float64>
+    >>> M.T @ np.eye(2)
+    array([[ 5., -1.], [-1.,  5.]])
+    """
 
     __array_ufunc__ = None  # ndarray + op, ndarray @ op: NumPy leaves them to us
     binds: ClassVar[int] = _ATOM
@@ -246,6 +265,9 @@ class Power(Operator):
 class Polynomial(Operator):
     """c₁A + c₂A² + … + c_C A^C by Horner's rule: C products with A, no more.
 
+    `base` is A, a square operator or anything `as_operator` takes; `coefficients` are c₁ … c_C. There is no
+    constant term: add `c * fg.Identity(n)`.
+
     >>> fg.Polynomial(fg.Identity(2), [3, 2, 1]) @ np.ones((2, 1))
     array([[6.], [6.]])
     """
@@ -275,7 +297,7 @@ class Polynomial(Operator):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HStack(Operator):
-    """[A B …], side by side.
+    """[A B …], side by side: `parts` are operators, or what `as_operator` takes, with as many rows each.
 
     >>> fg.HStack([fg.Identity(2), fg.Ones((2, 1))]) @ np.ones((3, 1))
     array([[2.], [2.]])
@@ -303,7 +325,7 @@ class HStack(Operator):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class VStack(Operator):
-    """[A; B; …], one above the other.
+    """[A; B; …], one above the other: `parts` are operators, or what `as_operator` takes, of equal width.
 
     >>> fg.VStack([fg.Identity(1), 2 * fg.Identity(1)]) @ np.ones((1, 1))
     array([[1.], [2.]])
@@ -371,6 +393,9 @@ class Columns(Operator):
 @functools.singledispatch
 def as_operator(matrix: Any) -> Operator:
     """Make an operator of an array, a SciPy sparse array or LinearOperator, or what has dot, T and shape.
+
+    Tensors of PyTorch, JAX and TensorFlow are arrays as well. A `matrix` that is an operator is returned as
+    it is.
 
     >>> fg.as_operator(np.eye(2))
     <A: 2×2 float64>

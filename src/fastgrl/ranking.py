@@ -51,10 +51,12 @@ class Best:
 class Recommendations:
     """Missing links, as three arrays of one length: who, with whom, and how likely (larger is likelier).
 
-    Rows are grouped by node, in the order the nodes were asked for, with the best first.
+    `nodes` and `targets` hold ids, `scores` numbers. Rows are grouped by node, in the order the nodes were
+    asked for, with the best first. Iterate for triples.
 
     >>> from fastgrl.ranking import Recommendations
-    >>> found = Recommendations(np.array(["ann", "ann"]), np.array(["eve", "tom"]), np.array([0.9, 0.25]))
+    >>> nodes, targets = np.array(["ann", "ann"]), np.array(["eve", "tom"])
+    >>> found = Recommendations(nodes, targets, np.array([0.9, 0.25]))
     >>> found
     <Recommendations: 2 links for 1 node>
       'ann' → 'eve'  0.9

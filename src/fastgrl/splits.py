@@ -27,7 +27,10 @@ _LISTED_PAIRS = 1 << 16
 
 @dataclass(frozen=True, eq=False)
 class EdgeSplit:
-    """A training graph, and the pairs to test it on: (m, 2) arrays of node numbers."""
+    """A training graph `train`, and the pairs to test it on, (m, 2) arrays of node numbers.
+
+    `held_out` were edges, `negatives` never were.
+    """
 
     train: Graph
     held_out: Array
@@ -36,7 +39,7 @@ class EdgeSplit:
 
 @dataclass(frozen=True, eq=False)
 class NodeSplit:
-    """Node numbers in increasing order; no node is in two of the three."""
+    """Node numbers for `train`, `validation` and `test`, in increasing order; no node is in two of them."""
 
     train: Array
     validation: Array
@@ -51,8 +54,9 @@ def split_edges(
     A pair is held out with every edge between its two nodes: (u, v) is never in training while (v, u) is in
     the test, also in a directed graph, where `held_out` lists both. Self loops stay in training. With
     `keep_forest` a random spanning forest (the minimum one under random weights) stays in training too, so
-    that no component falls apart. Weights stay with their edges.
+    that no component falls apart. Weights stay with their edges. The same `seed` gives the same split.
 
+    >>> from fastgrl.splits import split_edges
     >>> graph = fg.Graph.from_edges([(0, 1), (1, 2), (2, 3), (3, 4), (4, 0)])
     >>> split = split_edges(graph, fraction=0.2)
     >>> split.train.num_edges, split.held_out.shape, split.negatives.shape
@@ -117,6 +121,7 @@ def sample_non_edges(
     `loops` lets (u, u) in. With `degree_matched` pairs are drawn one after another with chances in
     proportion to the numbers of neighbours of their two ends (out of the first, in of the second).
 
+    >>> from fastgrl.splits import sample_non_edges
     >>> clique_but_one = fg.Graph.from_edges([(0, 1), (0, 2), (0, 3), (1, 2), (1, 3)])
     >>> sample_non_edges(clique_but_one, 1)
     array([[2, 3]])
@@ -264,6 +269,7 @@ def assert_no_leak(
     graph, if given) or a positive; no pair may occur twice. Pairs are unordered unless `train` is directed.
     The message counts the offending pairs and names the first by its ids.
 
+    >>> from fastgrl.splits import assert_no_leak
     >>> graph = fg.Graph.from_edges([("ann", "bob"), ("bob", "eve")])
     >>> assert_no_leak(graph, [[0, 1]])
     Traceback (most recent call last):
@@ -335,8 +341,10 @@ def split_nodes(
 ) -> NodeSplit:
     """Draw `per_class` training nodes of every class, then validation and test nodes from the rest.
 
-    `y` holds one label per node, integers or text; −1 is unlabelled and never drawn.
+    `y` holds one label per node, integers or text; −1 is unlabelled and never drawn. `validation` and `test`
+    are how many nodes, whatever their classes.
 
+    >>> from fastgrl.splits import split_nodes
     >>> split = split_nodes([0, 0, 0, 1, 1, 1, -1], per_class=1, validation=1, test=2)
     >>> len(split.train), len(split.validation), len(split.test)
     (2, 1, 2)

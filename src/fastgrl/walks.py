@@ -40,8 +40,9 @@ _PANEL_COLUMNS = 16
 
 
 def window_weights(window: int) -> Array:
-    """c_i = C − i + 1 for i = 1..C: the nearer, the heavier.
+    """cᵢ = C − i + 1 for i = 1 … C, C being `window`: the nearer, the heavier.
 
+    >>> from fastgrl.walks import window_weights
     >>> window_weights(3)
     array([3., 2., 1.])
     """
@@ -49,10 +50,12 @@ def window_weights(window: int) -> Array:
 
 
 def walk(graph: Graph, *, window: int = 5, negative: float = 1.0, dtype: Any = "float32") -> Operator:
-    """M = Σ c_i T^i − λ(11' − A), as printed: (H + λD) T − λ11'.
+    """M = Σ cᵢTⁱ − λ(11' − A), i = 1 … C, as the paper prints it, as an operator.
 
-    `window` is C, `negative` is λ. C sparse products per block, in either direction.
+    `window` is C, `negative` is λ; cᵢ = C − i + 1 and T = D⁻¹A. It is computed as (H + λD) T − λ11', in C
+    sparse products per block of type `dtype`, in either direction.
 
+    >>> from fastgrl.walks import walk
     >>> graph = fg.Graph.from_edges([("a", "b")])
     >>> walk(graph, window=2, negative=1.0) @ np.eye(2)
     array([[0., 2.], [2., 0.]])
@@ -64,11 +67,13 @@ def walk(graph: Graph, *, window: int = 5, negative: float = 1.0, dtype: Any = "
 
 
 def degree_walk(graph: Graph, *, window: int = 5, negative: float = 3.0, dtype: Any = "float32") -> Operator:
-    """M = D Σ c_i T^i − λ(11' − A), walks that start in proportion to degree: D (H + λI) T − λ11'.
+    """M = D Σ cᵢTⁱ − λ(11' − A), i = 1 … C, with walks that start in proportion to degree, as an operator.
 
-    Symmetric for an undirected graph, where one product serves both directions. D holds the row sums of A
-    if the graph is directed.
+    `window` is C, `negative` is λ; computed as D (H + λI) T − λ11'. Symmetric for an undirected graph, where
+    one product serves both directions. D holds the row sums of A if the graph is directed. `dtype` is that of
+    its products.
 
+    >>> from fastgrl.walks import degree_walk
     >>> star = fg.Graph.from_edges([("a", "b"), ("a", "c")])
     >>> degree_walk(star, window=1, negative=0.0) @ np.eye(3)
     array([[0., 1., 1.], [1., 0., 0.], [1., 0., 0.]])
@@ -143,9 +148,14 @@ def _hops_formula(coefficients: Array) -> str:
 def as_released(graph: Graph, *, window: int = 5, negative: float = 3.0, dtype: Any = "float32") -> Operator:
     """The two products of the published program, which are not the transpose of each other.
 
-    Forward Σ c_i T^i D − λ(11' − A), backward D Σ c_i T^i − λ(11' − A). Factorise it with
-    `fsvd(…, method="subspace", n_iter=20, block_size=2 * rank, check=False)` and score (U s)_u · V_v
-    to get the published rows. For undirected graphs only.
+    Forward Σ cᵢTⁱD − λ(11' − A), backward D Σ cᵢTⁱ − λ(11' − A), i = 1 … C. Factorise it with `fsvd(…,
+    method="subspace", n_iter=20, block_size=2 * rank, check=False)` and score `U[u] * s @ V[v]` to get the
+    published rows. `window` is C, `negative` is λ, `dtype` that of the products. The `graph` must be
+    undirected.
+
+    >>> from fastgrl.walks import as_released
+    >>> as_released(fg.Graph.from_edges([("a", "b"), ("a", "c")]), window=1).shape
+    (3, 3)
     """
     if graph.directed:
         raise ArgumentError(f'as-released knows undirected graphs only, not {graph!r}; use "degree-walk"')
@@ -178,10 +188,11 @@ class TwoProducts(Operator):
 
 
 def degree_power(graph: Graph, *, power: float, dtype: Any = "float32") -> Operator:
-    """D^-a A D^-a; rows of nodes without edges are zero.
+    """D^-a A D^-a as an operator, `power` being a; rows of nodes without edges are zero.
 
     A directed graph has row degrees on the left and column degrees on the right.
 
+    >>> from fastgrl.walks import degree_power
     >>> star = fg.Graph.from_edges([("a", "b"), ("a", "c")])
     >>> degree_power(star, power=0.5, dtype="float64") @ np.ones((3, 1))
     array([[1.41421356], [0.70710678], [0.70710678]])
@@ -256,7 +267,8 @@ def finite_number(name: str, value: Any, *, least: float = -np.inf) -> float:
 class Factors:
     """M ≈ left right', n×rank each: the pair (u, v) scores `left[u] · right[v]`.
 
-    `svd` is that of `operator`. left = U s^½ and right = V s^½ of a walk, or U s and V as released.
+    `svd` is that of `operator`, which is M. left = U s^½ and right = V s^½ of a walk, or U s and V as
+    released.
     """
 
     operator: Operator
@@ -294,11 +306,13 @@ def factorise(
     progress: Progress | None = None,
     n_threads: int | None = None,
 ) -> Factors:
-    """The factors of rank `rank` of a walk matrix; `negative` None is the design's own λ.
+    """The factors of rank `rank` of the walk matrix of a `graph`, for `window` C and `negative` λ.
 
-    `start` is an earlier SVD (or n×p block) to begin from. "as-released" runs the published program's
-    own iteration: 20 rounds of Algorithm 1 with 2 rank columns.
+    `negative` None is the design's own λ: 1 for walk, 3 for the others. `start` is an earlier SVD (or n×p
+    block) to begin from; `n_iter`, `seed`, `progress` and `n_threads` are those of `fsvd`. "as-released" runs
+    the published program's own iteration: 20 rounds of Algorithm 1 with 2 rank columns.
 
+    >>> from fastgrl.walks import factorise
     >>> factors = factorise(fg.Graph.from_edges([(0, 1), (1, 2), (2, 0), (2, 3)]), rank=2)
     >>> factors.left.shape, factors.right.shape
     ((4, 2), (4, 2))
@@ -348,14 +362,16 @@ def fold_in(
 ) -> tuple[Array, Array, Array]:
     """Vectors for new nodes, through all hops, without a refit: `(left, right, trust)`.
 
-    `new` is a sparse p×n array of the weights from new nodes to those of `graph`; a directed graph takes the
-    other direction in `incoming`, p×n too. With a_u such a row, d_u its sum and t_u = a_u / d_u, the new row
-    of M is m_u = t_u H − λ(1 − a_u) (times d_u in front of H for "degree-walk"), the new column likewise,
-    left_u = m_u V s^-½ and right_u = s^-½ U' m^u. A copy of an old node gets that node's vectors.
+    `factors` are those of `graph`, made with the same `design`, `window` and `negative`. `new` is a sparse
+    p×n array of the weights from new nodes to those of `graph`; a directed graph takes the other direction in
+    `incoming`, p×n too. With a_u such a row, d_u its sum and t_u = a_u / d_u, the new row of M is m_u = t_u H
+    − λ(1 − a_u) (times d_u in front of H for "degree-walk"), the new column likewise, left_u = m_u V s^-½ and
+    right_u = s^-½ U' m^u. A copy of an old node gets that node's vectors.
 
     `trust` is ‖m_u V‖² / ‖m_u‖², the share of the new row that the fitted subspace holds: 0 to 1. Nodes
     without an edge get zeros.
 
+    >>> from fastgrl.walks import factorise, fold_in
     >>> graph = fg.Graph.from_edges([(0, 1), (1, 2), (2, 0), (2, 3)])
     >>> copy = graph.to_scipy()[[3]]
     >>> left, right, trust = fold_in(factorise(graph, rank=2), graph, new=copy)

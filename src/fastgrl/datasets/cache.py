@@ -28,7 +28,12 @@ _CHUNK = 1 << 16
 
 
 def data_folder() -> Path:
-    """Where datasets lie: FASTGRL_DATA if that is set, else the cache folder of this user."""
+    """Where datasets lie: the environment variable FASTGRL_DATA if it is set, else this user's cache folder.
+
+    >>> from fastgrl.datasets import data_folder
+    >>> data_folder().name != ""
+    True
+    """
     chosen = os.environ.get("FASTGRL_DATA")
     if chosen:
         return Path(chosen).expanduser()
@@ -57,9 +62,12 @@ class FileStatus:
 
 
 def verify(names: Iterable[str] | None = None, *, folder: Folder = None) -> tuple[FileStatus, ...]:
-    """Look at every file of the named datasets, or of all: is it there, is it the right one.
+    """Look at every file of the datasets called `names` (None: all): is it there, is it the right one.
 
-    >>> [status.state for status in fg.datasets.verify(["digits"])]  # made from scikit-learn's own copy
+    `folder` is where to look, by default `data_folder()`.
+
+    >>> from fastgrl.datasets import verify
+    >>> [status.state for status in verify(["digits"])]  # has no files of its own
     []
     """
     names = [names] if isinstance(names, str) else list_datasets() if names is None else names

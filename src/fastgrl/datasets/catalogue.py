@@ -56,18 +56,20 @@ class DatasetInfo:
 
 
 def list_datasets() -> tuple[str, ...]:
-    """Names of all datasets.
+    """Names of all datasets that `load_dataset` knows.
 
-    >>> "cora" in fg.datasets.list_datasets()
+    >>> from fastgrl.datasets import list_datasets
+    >>> "cora" in list_datasets()
     True
     """
     return tuple(catalogue())
 
 
 def describe(name: str) -> DatasetInfo:
-    """What the catalogue knows about a dataset; no file is touched.
+    """What the catalogue knows about the dataset called `name`; no file is touched.
 
-    >>> fg.datasets.describe("ppi").expected["nodes"]
+    >>> from fastgrl.datasets import describe
+    >>> describe("ppi").expected["nodes"]
     3852
     """
     known = catalogue()

@@ -40,11 +40,13 @@ def load_dataset(
 ) -> Dataset:
     """Load a dataset by name, after checking every one of its files against its SHA-256.
 
-    Files are looked for in `folder`, by default `data_folder()`; missing ones are downloaded into it, which
-    `progress(bytes_done, bytes_total)` follows. Node ids are 0..n-1. The counts that were found are compared
-    with the catalogue's. See `list_datasets` for the names.
+    The result is a `NodeDataset` (`graph`, `X`, `y`, `train`, `validation`, `test`) or a `LinkDataset`. Files
+    are looked for in `folder`, by default `fastgrl.datasets.data_folder()`; missing ones are downloaded into
+    it unless `download=False`, which `progress(bytes_done, bytes_total)` follows. Node ids are 0 … n-1. The
+    counts that were found are compared with the catalogue's. `fastgrl.datasets.list_datasets()` lists the
+    names; "digits" needs no download.
 
-    >>> digits = fg.datasets.load_dataset("digits")
+    >>> digits = fg.load_dataset("digits")
     >>> digits.X.shape, digits.graph.num_edges, len(digits.train)
     ((1797, 64), 6309, 200)
     """
@@ -56,7 +58,14 @@ def load_dataset(
 
 
 def download(name: str, *, folder: Folder = None, progress: Progress | None = None) -> tuple[Path, ...]:
-    """Download what is missing of a dataset, check all of its files, and return their paths."""
+    """Download what is missing of the dataset called `name`, check all of its files, return their paths.
+
+    `folder` and `progress` are those of `load_dataset`.
+
+    >>> from fastgrl.datasets import download
+    >>> download("digits")  # has no files of its own
+    ()
+    """
     info = describe(name)
     paths = fetch_missing(info, folder=folder, progress=progress)
     read_files(info, folder=folder, download=False, progress=None)

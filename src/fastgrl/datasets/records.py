@@ -13,13 +13,19 @@ from fastgrl.graph import Graph
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NodeDataset:
-    """A graph whose nodes have features and classes.
+    """A graph whose nodes have features and classes, as `load_dataset` gives it.
 
-    `X` is an n×d CSR array of float32 (None: no features). `y` holds a class number per node, or −1 where
-    none is known; or it is n×C of 0 and 1, where a node may have several. `train`, `validation` and `test`
-    are arrays of node numbers.
+    Attributes:
+        name: the name of the dataset.
+        graph: a `Graph`.
+        X: features, an n×d CSR array of float32; None: no features.
+        y: a class number per node, −1 where none is known; or n×C of 0 and 1, where a node may have several.
+        train: numbers of the nodes to learn from.
+        validation: numbers of the nodes to choose settings by.
+        test: numbers of the nodes to test on.
+        class_names: names of the classes by number; None: they have none.
 
-    >>> fg.datasets.load_dataset("digits")
+    >>> fg.load_dataset("digits")
     <digits: 1797 nodes, 6309 edges, 64 features, 10 classes, 200 train, 500 validation, 1097 test>
     """
 
@@ -51,8 +57,19 @@ class NodeDataset:
 class LinkDataset:
     """A training graph, and pairs of nodes to be told apart: edges held out, and non-edges.
 
-    `validation` and `test` are (m, 2) arrays of node numbers, and so are `validation_negatives` and
-    `test_negatives`; the two for validation are None where the dataset comes without.
+    Attributes:
+        name: the name of the dataset.
+        graph: a `Graph` of the training edges.
+        validation: edges held out to choose settings by, an (m, 2) array of node numbers; None: there are
+            none.
+        validation_negatives: non-edges to tell them from, likewise.
+        test: edges held out to test on, an (m, 2) array of node numbers.
+        test_negatives: non-edges to tell them from.
+
+    >>> from fastgrl.datasets import LinkDataset
+    >>> path, edge, none = fg.Graph.from_codes([0, 1, 2], [1, 2, 3]), [[3, 0]], [[0, 2]]
+    >>> LinkDataset("square", path, None, None, np.array(edge), np.array(none))
+    <square: 4 nodes, 3 edges, 4 all edges, 1 test, 1 test negatives>
     """
 
     name: str

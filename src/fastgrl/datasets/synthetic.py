@@ -46,10 +46,13 @@ def block_model(
 
     An edge starts at a node drawn in proportion to its weight, a power law with `degree_exponent`, and ends
     likewise, with probability 1 − `mixing` within the class and otherwise anywhere. Loops are left out and
-    repeats merged, so the mean degree is a little lower than `mean_degree`. A word is one of the class's own
-    with probability `topic_share`, else any, the i-th with probability proportional to 1/i. Time O(m log n).
+    repeats merged, so the mean degree is a little lower than `mean_degree`. Each node has `words_per_node`
+    draws from `num_features` words: a word is one of the class's own with probability `topic_share`, else
+    any, the i-th with probability proportional to 1/i. Of every class `train_per_class` nodes are for
+    training and `validation_per_class` for validation, the rest for the test. Time O(m log n).
 
-    >>> data = fg.datasets.block_model(1000, num_classes=3, seed=1)
+    >>> from fastgrl.datasets import block_model
+    >>> data = block_model(1000, num_classes=3, seed=1)
     >>> data.X.shape, len(data.train), len(data.test)
     ((1000, 500), 60, 790)
     """
@@ -96,9 +99,10 @@ def overlapping_blocks(
     `y` is n×C, 0/1. A node has one label that it is counted by in the split, as many nodes for each, and any
     other with a chance that makes `labels_per_node` the mean. An edge is drawn as in `block_model`, within
     one of the labels of the node it starts at, and a word of its own is one of a label's own; which of its
-    labels is left to chance each time. Time O(m log n).
+    labels is left to chance each time. All other parameters are those of `block_model`. Time O(m log n).
 
-    >>> data = fg.datasets.synthetic.overlapping_blocks(1000, num_labels=4, seed=1)
+    >>> from fastgrl.datasets import overlapping_blocks
+    >>> data = overlapping_blocks(1000, num_labels=4, seed=1)
     >>> data.y.shape, int(data.y.sum(1).min()), len(data.train)
     ((1000, 4), 1, 80)
     """
@@ -220,7 +224,8 @@ def rmat(
     so memory peaks below twice the finished rows once these are large. Neither `chunk` nor the number of
     threads changes the result.
 
-    >>> fg.datasets.rmat(10, edge_factor=8).num_nodes
+    >>> from fastgrl.datasets import rmat
+    >>> rmat(10, edge_factor=8).num_nodes
     1024
     """
     edges = rmat_edges(scale, edge_factor=edge_factor, seed=seed, shuffle=shuffle)
@@ -242,7 +247,8 @@ def rmat_edges(scale: int, *, edge_factor: int = 16, seed: int = 0, shuffle: boo
 
     For what is too large to be held, or to be written to a file piece by piece.
 
-    >>> edges = fg.datasets.synthetic.rmat_edges(14, edge_factor=8)
+    >>> from fastgrl.datasets.synthetic import rmat_edges
+    >>> edges = rmat_edges(14, edge_factor=8)
     >>> edges.num_edges, edges.num_pieces, len(edges.piece(0)[0])
     (131072, 2, 65536)
     """

@@ -66,6 +66,7 @@ def open_graph(folder: StrPath) -> Graph:
     One that is not whole, was changed or is too new is an InputError that names the file.
 
     >>> import tempfile
+    >>> from fastgrl.io.folders import open_graph, save_graph
     >>> with tempfile.TemporaryDirectory() as here:
     ...     save_graph(fg.Graph.from_edges([("eve", "bob"), ("ann", "bob")]), f"{here}/graph")
     ...     graph = open_graph(f"{here}/graph")
@@ -92,7 +93,17 @@ def open_folder(folder: StrPath) -> GraphFolder:
 
 
 def save_graph(graph: Graph, folder: StrPath, *, force: bool = False) -> None:
-    """Write a graph as such a folder, its nodes in the order of their ids; these must be text or numbers."""
+    """Write a graph as a folder that `read_graph` maps, its nodes in the order of their ids.
+
+    The ids must be text or numbers. A graph in `folder` is replaced with `force` only.
+
+    >>> import tempfile
+    >>> from fastgrl.io.folders import save_graph
+    >>> with tempfile.TemporaryDirectory() as here:
+    ...     save_graph(fg.Graph.from_edges([("eve", "bob"), ("ann", "bob")]), f"{here}/graph")
+    ...     fg.read_graph(f"{here}/graph").node_ids.tolist()
+    ['ann', 'bob', 'eve']
+    """
     with new_folder(folder, force=force) as draft:
         store(graph, draft, rows=graph.num_edges + graph.repeats, layout={"format": "graph in memory"})
 

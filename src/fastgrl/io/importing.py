@@ -87,8 +87,10 @@ def import_graph(
     only with `force`, any other folder never; whatever stops an import leaves nothing behind.
 
     >>> import io, tempfile
+    >>> from fastgrl.io.importing import import_graph
+    >>> edges = io.BytesIO(b"eve,bob\\nann,bob\\nbob,ann\\n")
     >>> with tempfile.TemporaryDirectory() as here:
-    ...     found = import_graph(io.BytesIO(b"eve,bob\\nann,bob\\nbob,ann\\n"), f"{here}/friends")
+    ...     found = import_graph(edges, f"{here}/friends")
     ...     fg.read_graph(f"{here}/friends").node_ids.tolist(), found.edges, found.repeats
     (['ann', 'bob', 'eve'], 2, 1)
     """

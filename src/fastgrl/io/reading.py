@@ -38,7 +38,7 @@ _FEW_LINES = 5
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """A graph, what was understood of its file, and what was odd about it."""
+    """A `graph`, what was understood of its file (`layout`, `rows`), and what was odd in it (`notices`)."""
 
     graph: Graph
     layout: dict[str, str]
@@ -63,15 +63,30 @@ def read_graph(
 ) -> Graph:
     """Read a graph from an edge list in text (plain or packed), Parquet, NPZ, NPY or MatrixMarket.
 
-    `source` is a path, "-" for standard input, an open binary file, a folder of Parquet files, or a folder
-    that `fastgrl import` wrote (mapped into memory, not read; its nodes are in the order of their ids).
-    Delimiter, header, comments and weights are found out unless given; `fastgrl inspect` shows what was
-    understood. Ids from text are text, exactly as written. `columns` is (source, target[, weight]) by name
-    or by number from 1; `nodes` lists all nodes, isolated ones too: a file or a list of ids. What was odd is
-    warned of (FastgrlWarning), what is wrong raises InputError with file, line, column and value.
+    What is not said is found out; `fastgrl inspect` shows what was understood. Ids from text are text,
+    exactly as written: 007 and 7 are two nodes. What was odd is a `FastgrlWarning`, what is wrong an
+    `InputError` with file, line, column and value.
 
-    >>> fg.read_graph(io.BytesIO(b"source,target,weight\\n007,7,2\\n7,008,1\\n")).node_ids.tolist()
-    ['007', '7', '008']
+    Args:
+        source: a path, "-" for standard input, an open binary file, a folder of Parquet files, or a folder
+            that `fastgrl import` wrote (mapped into memory, not read; its nodes in the order of their ids).
+        directed: whether edges run from the first node to the second only.
+        weight: the column of weights, by name or by number from 1.
+        unweighted: leave weights out, though there are some.
+        delimiter: what stands between columns, such as "," or "\\t".
+        header: whether the first line names the columns.
+        columns: (source, target) or (source, target, weight), by name or by number from 1.
+        comment: what lines to be left out begin with; "none" if there are none, though it looks so.
+        encoding: of text, such as "latin-1".
+        nodes: all nodes, isolated ones too, in the order wanted: a file or a list of ids.
+        n_threads: threads to read with (None: all there are).
+        progress: called as `progress(bytes_done, bytes_total)` now and then; the total is None where it is
+            not known.
+
+    >>> from io import BytesIO
+    >>> graph = fg.read_graph(BytesIO(b"source,target,weight\\n007,7,2\\n7,008,1\\n"))
+    >>> graph.node_ids.tolist(), graph.edge_weights().tolist()
+    (['007', '7', '008'], [2.0, 1.0])
     """
     options = Options(delimiter, header, columns, weight, unweighted, comment)
     reading = _read(source, options, directed, encoding, nodes, n_threads, progress)
@@ -90,7 +105,13 @@ def read(
     progress: Progress | None = None,
     **options: Any,
 ) -> Reading:
-    """`read_graph`, with what was understood and what was odd as a value."""
+    """`read_graph`, with what was understood and what was odd as a value; it takes the same arguments.
+
+    >>> from io import BytesIO
+    >>> from fastgrl.io import read
+    >>> read(BytesIO(b"ann;bob\\nbob;eve\\n")).layout["delimiter"]
+    'semicolon'
+    """
     return _read(source, Options(**options), directed, encoding, nodes, n_threads, progress)
 
 
@@ -143,7 +164,12 @@ class _Job:
 
 
 def read_nodes(nodes: Any) -> Array:
-    """Distinct ids from a list or array of ids, or from the first column of a file."""
+    """Distinct ids from a list or array of ids, or from the first column of a file.
+
+    >>> from fastgrl.io import read_nodes
+    >>> read_nodes(["ann", "bob", "ann"]).tolist()
+    ['ann', 'bob']
+    """
     if not isinstance(nodes, str | os.PathLike):
         return distinct_ids(as_ids(nodes, "nodes"))
     with opened(nodes) as source:

@@ -48,10 +48,19 @@ def write_embedding(
 ) -> None:
     """Write one row per node: its id and its vector, a row of the (n, k) array `vectors`.
 
-    By the ending of `path`: .parquet and .csv have columns id, e0, …, e(k-1); .npz has the arrays ids and
-    embedding; .npy has the embedding alone, with the ids in NAME.ids.csv beside it; .txt is word2vec's text
-    format. Text holds every number exactly, in as few digits as that takes. "-" is csv on standard output.
-    `node_ids` may be the `ids` of a graph on disk: they and mapped vectors pass through memory in parts.
+    By the ending of `path`: .parquet and .csv have columns id, e0, …, e(k-1), e being the `column_prefix`;
+    .npz has the arrays ids and embedding; .npy has the embedding alone, with the ids in NAME.ids.csv beside
+    it; .txt is word2vec's text format. Text holds every number exactly, in as few digits as that takes. "-"
+    is csv on standard output. An existing file is replaced with `force` only. `node_ids` may be the `ids` of
+    a graph on disk: they and mapped vectors pass through memory in parts.
+
+    >>> from fastgrl.io.writers import write_embedding
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write_embedding(f"{folder}/v.csv", np.array([[0.5, 2.0]]), node_ids=["ann"])
+    ...     Path(f"{folder}/v.csv").read_text()
+    'id,e0,e1\\nann,0.5,2.0\\n'
     """
     ending = _ending(path, EMBEDDING_ENDINGS)
     array = _finite_vectors(vectors)
@@ -65,6 +74,7 @@ def write_embedding(
 def embedding_files(path: StrPath) -> tuple[StrPath, ...]:
     """The files that `write_embedding` writes for `path`; an unknown ending is refused.
 
+    >>> from fastgrl.io.writers import embedding_files
     >>> embedding_files("friends.csv"), embedding_files("friends.npy")
     (('friends.csv',), ('friends.npy', 'friends.ids.csv'))
     """
@@ -73,10 +83,18 @@ def embedding_files(path: StrPath) -> tuple[StrPath, ...]:
 
 
 def write_table(path: StrPath, columns: Mapping[str, Any], *, force: bool = False) -> None:
-    """Write columns of equal length as .csv, .tsv or .parquet; "-" is csv on standard output.
+    """Write columns of equal length as .csv, .tsv or .parquet, as `path` ends; "-" is csv on standard output.
 
     A column holds integers, floats, booleans or text. Text is quoted only where it must be, and comes back
-    exactly from any reader of csv files.
+    exactly from any reader of csv files. An existing file is replaced with `force` only.
+
+    >>> from fastgrl.io.writers import write_table
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write_table(f"{folder}/t.csv", {"node": ["ann", "bob"], "score": [0.5, 1.5]})
+    ...     Path(f"{folder}/t.csv").read_text()
+    'node,score\\nann,0.5\\nbob,1.5\\n'
     """
     ending = _ending(path, TABLE_ENDINGS)
     table = {name: storable(values, f"column {shown(name)}:") for name, values in columns.items()}
@@ -89,9 +107,17 @@ def write_table(path: StrPath, columns: Mapping[str, Any], *, force: bool = Fals
 def write_graph(graph: Graph, path: StrPath, *, nodes: StrPath | None = None, force: bool = False) -> None:
     """Write a graph as .csv, .tsv or .parquet (source, target and, if weighted, weight), or as .npz.
 
-    A table of edges has no place for nodes without edges: `nodes` names a table for all ids, in order, and
-    without it such a graph is refused. The .npz file holds everything, also whether the graph is directed;
-    `scipy.sparse.load_npz` reads its matrix.
+    The ending of `path` says which. A table of edges has no place for nodes without edges: `nodes` names
+    a table for all ids, in order, and without it such a graph is refused. The .npz file holds everything,
+    also whether the graph is directed; `scipy.sparse.load_npz` reads its matrix. An existing file is replaced
+    with `force` only.
+
+    >>> from fastgrl.io.writers import write_graph
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write_graph(fg.Graph.from_edges([("ann", "bob")]), f"{folder}/g.npz")
+    ...     fg.read_graph(f"{folder}/g.npz").node_ids.tolist()
+    ['ann', 'bob']
     """
     ending = _ending(path, GRAPH_ENDINGS)
     contents: dict[StrPath, Content]
