@@ -67,8 +67,10 @@ def estimate(
     fit: FitOptions,
     files: NodeFileOptions,
     printing: PrintingOptions,
-    labels: Annotated[str | None, typer.Option(metavar="FILE", help="Of `classify`, not `link`.")] = None,
-    validation: Annotated[str | None, typer.Option(metavar="FILE", help="Likewise.")] = None,
+    labels: Annotated[
+        str | None, typer.Option(metavar="FILE", help="What `classify` would cost, not `link`.")
+    ] = None,
+    validation: Annotated[str | None, typer.Option(metavar="FILE", help="As of `classify`.")] = None,
     dtype: Dtype = "float32",
     select: Select = True,
 ) -> None:

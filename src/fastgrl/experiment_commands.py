@@ -26,7 +26,9 @@ _NEEDED = ("matplotlib", "jinja2")
 @grouped
 def reproduce(
     printing: PrintingOptions,
-    out: Annotated[str, typer.Option("-o", "--out", metavar="DIR", help="Records and report.")],
+    out: Annotated[
+        str, typer.Option("-o", "--out", metavar="DIR", help="Folder of the records and the report.")
+    ],
     what: Annotated[
         list[str] | None,
         typer.Argument(
@@ -42,13 +44,14 @@ def reproduce(
         list[str] | None, typer.Option(metavar="NAME", help="This dataset alone; may be repeated.")
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(metavar="N", parser=whole("seeds", 1), help="Instead of 3 to 5.")
+        int | None, typer.Option(metavar="N", parser=whole("seeds", 1), help="Seeds of each method (3 to 5).")
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="One seed, one dataset each, short trainings.")
     ] = False,
     threads: Annotated[
-        int | None, typer.Option(metavar="N", parser=whole("threads", 1), help="All that are free.")
+        int | None,
+        typer.Option(metavar="N", parser=whole("threads", 1), help="Processors to use (all that are free)."),
     ] = None,
 ) -> None:
     """Rerun the paper: its table and its figures, with every method in them, into a page.

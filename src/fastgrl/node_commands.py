@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from fastgrl.io.features import FeatureTable
     from fastgrl.node_classification import NodeClassifier
 
-_TABLES = ".csv .tsv .parquet .npz, or - for stdout."
+_TABLES = "Table: .csv .tsv .parquet .npz, or - for stdout."
 _LIKELY = 0.5  # above it a node has a label, where it may have several
 
 
@@ -73,10 +73,12 @@ def classify(
     workers: ClusterOptions,
     printing: PrintingOptions,
     labels: Annotated[str, typer.Option(metavar="FILE", help="Ids and labels; blank is unknown.")],
-    out: Annotated[str, _out("The folder of the model; a table: the classes.", "MODEL")],
-    predictions: Annotated[str | None, typer.Option(metavar="OUT", help="A table of the classes.")] = None,
+    out: Annotated[str, _out("Folder of the model; a table: the classes alone.", "MODEL")],
+    predictions: Annotated[
+        str | None, typer.Option(metavar="OUT", help="A table of the classes, besides.")
+    ] = None,
     validation: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Ids, or ids and labels, to choose by.")
+        str | None, typer.Option(metavar="FILE", help="Ids, or ids and labels, to choose settings by.")
     ] = None,
     select: SelectNodes = True,
     force: Force = False,
@@ -179,8 +181,12 @@ def predict(
     ] = None,
     edges: Annotated[str | None, typer.Option(metavar="NEW", help="Edges of new nodes.")] = None,
     features: Annotated[str | None, typer.Option(metavar="NEW", help="Features of new nodes.")] = None,
-    id_column: Annotated[str | None, typer.Option(metavar="COLUMN", help="Of ids, in the features.")] = None,
-    all_classes: Annotated[bool, typer.Option("--all-classes", help="A probability for each.")] = False,
+    id_column: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of ids in the features (the first).")
+    ] = None,
+    all_classes: Annotated[
+        bool, typer.Option("--all-classes", help="A column of probabilities for each class.")
+    ] = False,
     force: Force = False,
 ) -> None:
     """Write classes and probabilities of nodes, also of new ones with their edges."""
@@ -281,7 +287,9 @@ def explain(
     label: Annotated[
         str | None, typer.Option("--class", metavar="NAME", help="The class (the predicted one).")
     ] = None,
-    top: Annotated[int, typer.Option(metavar="N", parser=whole("top", 0), help="Of each kind (10).")] = 10,
+    top: Annotated[
+        int, typer.Option(metavar="N", parser=whole("top", 0), help="Reasons of each kind (10).")
+    ] = 10,
 ) -> None:
     """Show which hops, features and labelled nodes made the prediction of a node."""
     classifier = _loaded(model)
@@ -312,7 +320,9 @@ def evaluate_nodes(
     workers: ClusterOptions,
     printing: PrintingOptions,
     labels: Annotated[str | None, typer.Option(metavar="FILE", help="Ids and labels, for a file.")] = None,
-    repeat: Annotated[int, typer.Option(metavar="N", parser=whole("repeat", 1), help="Seeds to try.")] = 1,
+    repeat: Annotated[
+        int, typer.Option(metavar="N", parser=whole("repeat", 1), help="Seeds to try, from --seed on (1).")
+    ] = 1,
     random_split: Annotated[bool, typer.Option("--random-split", help="Draw the nodes anew.")] = False,
     leave_one_out: Annotated[
         bool, typer.Option("--leave-one-out", help="Choose without validation nodes.")
@@ -322,7 +332,7 @@ def evaluate_nodes(
         typer.Option(
             metavar="gcn|none",
             parser=one_of("beside", ("gcn", "none")),
-            help="On the same splits (gcn with --random-split).",
+            help="Trained on the same splits, for comparison.",
         ),
     ] = None,
     select: SelectNodes = True,

@@ -7,6 +7,7 @@ a terminal only; a pipe gets plain text that is not cut to any width.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import io
 import json
 import os
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int | None], None]
 Section = tuple[str, Mapping[str, str]]
-_Line = Sequence[tuple[str, str]]  # texts with their styles
+Line = Sequence[tuple[str, str]]  # texts with their styles
 
 # All that a run says on stderr stays under 4 kB.
 _MOST_LINES, _ERROR_BYTES, _MOST_NOTES, _NOTE_BYTES = 8, 3000, 8, 400
@@ -99,10 +100,10 @@ def _cut(text: str, most_bytes: int) -> str:
 
 
 def _say(label: str, colour: str, text: str) -> None:
-    rendered = _rendered(sys.stderr, [[(f"{label}: ", f"bold {colour}"), (text, "")]])
+    words = rendered(sys.stderr, [[(f"{label}: ", f"bold {colour}"), (text, "")]])
     # When nobody listens to stderr there is nothing left to say it on.
     with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(rendered)
+        sys.stderr.write(words)
         sys.stderr.flush()
 
 
@@ -115,7 +116,7 @@ def print_sections(sections: Iterable[Section]) -> None:
     """Titles with their names and values below; values are folded at the width of a terminal."""
     width, sections = _width(sys.stdout), list(sections)
     column = max([_NAME_WIDTH, *(_places(clean(name)) + 1 for _, values in sections for name in values)])
-    lines: list[_Line] = []
+    lines: list[Line] = []
     for title, values in sections:
         lines += [[]] * bool(lines) + [[(clean(title), "bold")]]
         for name, value in values.items():
@@ -123,7 +124,7 @@ def print_sections(sections: Iterable[Section]) -> None:
             padding = " " * (column - _places(clean(name)))
             lines.append([("  ", ""), (clean(name) + padding, "cyan"), (first, "")])
             lines += [[(" " * (column + 2) + line, "")] for line in rest]
-    write(_rendered(sys.stdout, lines))
+    write(rendered(sys.stdout, lines))
 
 
 def show(value: Mapping[str, Any], sections: Iterable[Section], *, as_json: bool) -> None:
@@ -189,7 +190,7 @@ def _folded(text: str, width: int | None, column: int) -> list[str]:
     return [part for line in lines for part in textwrap.wrap(line, room) or [""]]
 
 
-def _rendered(stream: TextIO, lines: Iterable[_Line]) -> str:
+def rendered(stream: TextIO, lines: Iterable[Line]) -> str:
     """Lines as `stream` wants them: with colours for a terminal (unless NO_COLOR is set), never wrapped."""
     if not stream.isatty():
         return "".join("".join(text for text, _ in line) + "\n" for line in lines)
@@ -349,6 +350,8 @@ def explained(error: BaseException) -> tuple[int, str]:
         case SystemExit() if isinstance(error.__context__, BrokenPipeError):
             discard_stdout()
             return _DONE, ""
+        case SystemExit():  # how typer ends when a shell asks for completions
+            return error.code if isinstance(error.code, int) else _DONE, ""
         case UnavailableError() | MissingExtraError():
             return _IMPOSSIBLE, str(error)
         case FastgrlError():
@@ -370,9 +373,35 @@ def explained(error: BaseException) -> tuple[int, str]:
 
 def _usage(error: Any) -> str:
     """Typer's own words in our style, with the nearest name and where to read on."""
-    text = re.sub(r" \(Possible options: (.+)\)$", r"; did you mean \1?", error.format_message())
+    text = re.sub(r"[ .]*(\(Possible options:|Did you mean).*$", "", error.format_message())
     command = error.ctx.command_path if error.ctx else "fastgrl"
-    return f"{text[:1].lower()}{text[1:].rstrip('.')}\nsee {command} --help"
+    return f"{text[:1].lower()}{text[1:].rstrip('.')}{_nearest_word(error, text)}\nsee {command} --help"
+
+
+def _nearest_word(error: Any, text: str) -> str:
+    """The option or the verb that was meant, as far as can be told."""
+    if error.ctx is None:
+        return ""
+    if verb := re.match(r"No such command '(.+)'", text):
+        return meant(verb[1], error.ctx.command.commands)
+    if option := re.match(r"No such option:? '?(--?[^' ]+)", text):
+        known = error.ctx.command.get_params(error.ctx)
+        return meant(option[1], [name for each in known for name in (*each.opts, *each.secondary_opts)])
+    return ""
+
+
+def meant(typed: str, names: Iterable[str], *, quote: bool = False) -> str:
+    """`; did you mean …?` for the name nearest to what was typed, whatever its case; else nothing.
+
+    >>> meant("Degre-walk", ["walk", "degree-walk"])
+    '; did you mean degree-walk?'
+    """
+    lower = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(typed[:40].lower(), lower, 1)
+    if not close:
+        return ""
+    name = lower[close[0]]
+    return f"; did you mean {quoted(name) if quote else name}?"
 
 
 def show_warnings(*, quiet: Any) -> None:
