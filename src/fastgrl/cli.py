@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from fastgrl import (
+    completion,
     cost_commands,
     experiment_commands,
     import_commands,
@@ -196,7 +197,10 @@ app.command(short_help="Bytes, passes and rough time before running.")(cost_comm
 
 datasets = help_pages.Program(help="Graphs to try things on.", cls=help_pages.Group)
 app.add_typer(datasets, name="datasets", short_help="Graphs to try things on, by name.")
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A dataset, as `list` shows it.")]
+Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="A dataset, as `list` shows it.", autocompletion=completion.datasets),
+]
 
 
 @datasets.callback(invoke_without_command=True)

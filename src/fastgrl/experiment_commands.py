@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fastgrl import terminal
+from fastgrl import completion, terminal
 from fastgrl.errors import MissingExtraError, UnavailableError
 from fastgrl.options import PrintingOptions, grouped, whole
 
@@ -35,13 +35,19 @@ def reproduce(
             metavar="WHAT",
             help="table-nodes, table-links, figure-time, figure-depth, figure-rank, or all.",
             show_default=False,
+            autocompletion=completion.words(completion.PAPER),
         ),
     ] = None,
     only: Annotated[
         list[str] | None, typer.Option(metavar="METHOD", help="This method alone; may be repeated.")
     ] = None,
     dataset: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="This dataset alone; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="This dataset alone; may be repeated.",
+            autocompletion=completion.datasets,
+        ),
     ] = None,
     seeds: Annotated[
         int | None, typer.Option(metavar="N", parser=whole("seeds", 1), help="Seeds of each method (3 to 5).")

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fastgrl import link_reports, terminal
+from fastgrl import completion, link_reports, terminal
 from fastgrl.command_files import (
     STDOUT,
     bar,
     check_embedding,
+    check_is_model,
     check_model,
     check_table,
     dataset_or_graph,
@@ -30,6 +31,7 @@ from fastgrl.command_files import (
 )
 from fastgrl.errors import ArgumentError, FastgrlError
 from fastgrl.options import (
+    METRICS,
     ClusterOptions,
     Edges,
     FitOptions,
@@ -39,10 +41,11 @@ from fastgrl.options import (
     ReadingOptions,
     Select,
     SelectIfAsked,
+    Source,
     TableOptions,
     grouped,
     metric,
-    one_of,
+    named,
     whole,
 )
 
@@ -70,7 +73,7 @@ def embed(
     side: Annotated[
         str,
         typer.Option(
-            metavar="left|right", parser=one_of("side", ("left", "right")), help="Of a directed graph (left)."
+            metavar="left|right", **named("side", ("left", "right")), help="Of a directed graph (left)."
         ),
     ] = "left",
     select: SelectIfAsked = False,
@@ -309,7 +312,7 @@ def update(
 
 @grouped
 def evaluate_links(
-    source: Annotated[str, typer.Argument(metavar="NAME|EDGES", help="A dataset, or a file.")],
+    source: Source,
     reading: ReadingOptions,
     fit: FitOptions,
     workers: ClusterOptions,
@@ -321,7 +324,11 @@ def evaluate_links(
     measure: Annotated[
         str | None,
         typer.Option(
-            "--metric", metavar="hits@K", parser=metric, help="A measure besides ROC-AUC, such as hits@20."
+            "--metric",
+            metavar="hits@K",
+            parser=metric,
+            autocompletion=completion.words(METRICS),
+            help="A measure besides ROC-AUC, such as hits@20.",
         ),
     ] = None,
     select: Select = True,
@@ -406,4 +413,5 @@ def _refuse_rank(rank: int | None, graph: Graph) -> None:
 def _loaded(folder: str) -> LinkPredictor:
     from fastgrl.models import load_links
 
+    check_is_model(folder)
     return load_links(folder)

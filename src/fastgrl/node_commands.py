@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import time
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +14,7 @@ from fastgrl.command_files import (
     STDOUT,
     NodeFiles,
     bar,
+    check_is_model,
     check_model,
     check_table,
     dataset_or_graph,
@@ -43,9 +43,10 @@ from fastgrl.options import (
     PrintingOptions,
     ReadingOptions,
     SelectNodes,
+    Source,
     TableOptions,
     grouped,
-    one_of,
+    named,
     whole,
 )
 
@@ -306,14 +307,13 @@ def _class_of(model: NodeClassifier, text: str) -> Any:
     names = [str(name) for name in model.classes_]
     if text in names:
         return model.classes_[names.index(text)]
-    close = difflib.get_close_matches(text[:40], names, 1)
-    hint = f"did you mean {terminal.quoted(close[0])}?" if close else f"classes are {', '.join(names[:10])}"
-    raise ArgumentError(f"the model knows no class {terminal.quoted(text)}; {hint}")
+    hint = terminal.meant(text, names, quote=True) or f"; classes are {', '.join(names[:10])}"
+    raise ArgumentError(f"the model knows no class {terminal.quoted(text)}{hint}")
 
 
 @grouped
 def evaluate_nodes(
-    source: Annotated[str, typer.Argument(metavar="NAME|EDGES", help="A dataset, or a file.")],
+    source: Source,
     reading: ReadingOptions,
     fit: NodeFitOptions,
     files: NodeFileOptions,
@@ -331,7 +331,7 @@ def evaluate_nodes(
         str | None,
         typer.Option(
             metavar="gcn|none",
-            parser=one_of("beside", ("gcn", "none")),
+            **named("beside", ("gcn", "none")),
             help="Trained on the same splits, for comparison.",
         ),
     ] = None,
@@ -491,4 +491,5 @@ def _columns(
 def _loaded(folder: str) -> NodeClassifier:
     from fastgrl.models import load_nodes
 
+    check_is_model(folder)
     return load_nodes(folder)

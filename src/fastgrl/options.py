@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import inspect
 import re
@@ -14,8 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
+from fastgrl import completion, terminal
 from fastgrl import help as help_pages
-from fastgrl import terminal
 from fastgrl.errors import FastgrlError
 
 # Named here as well as in the model, so that help is shown and a wrong name refused before NumPy is loaded.
@@ -48,11 +47,15 @@ def one_of(name: str, allowed: Sequence[str]) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text in allowed:
             return text
-        close = difflib.get_close_matches(text[:40].lower(), allowed, 1)
-        hint = f"did you mean {close[0]}?" if close else f"choose from {', '.join(allowed)}"
-        raise FastgrlError(f"--{name} {terminal.quoted(text)} is not known; {hint}")
+        hint = terminal.meant(text, allowed) or f"; choose from {', '.join(allowed)}"
+        raise FastgrlError(f"--{name} {terminal.quoted(text)} is not known{hint}")
 
     return parse
+
+
+def named(name: str, allowed: Sequence[str]) -> dict[str, Any]:
+    """What makes an option one of several names: how it is read, and how a shell completes it."""
+    return {"parser": one_of(name, allowed), "autocompletion": completion.words(allowed)}
 
 
 def metric(text: str) -> str:
@@ -103,8 +106,15 @@ _Threads = Annotated[int | None, _count(_running, "threads", "Processors to use 
 _MaxMemory = Annotated[int | None, _running(metavar="8GB", parser=_amount, help="Stay below, or refuse.")]
 
 Edges = Annotated[str, typer.Argument(metavar="EDGES", help="Edge list, table, matrix or graph; - is stdin.")]
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="A folder that `fastgrl link` wrote.")]
-NodeModel = Annotated[str, typer.Argument(metavar="MODEL", help="A folder that `fastgrl classify` wrote.")]
+_model = functools.partial(typer.Argument, metavar="MODEL", autocompletion=completion.models)
+Model = Annotated[str, _model(help="A folder that `fastgrl link` wrote.")]
+NodeModel = Annotated[str, _model(help="A folder that `fastgrl classify` wrote.")]
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME|EDGES", help="A dataset, or a file of edges.", autocompletion=completion.datasets
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
 
 
@@ -148,7 +158,7 @@ class FitOptions:
 
     rank: Annotated[int | None, _count(_fit, "rank", "Columns of the embedding (by design).")] = None
     design: Annotated[
-        str, _fit(metavar="NAME", parser=one_of("design", DESIGNS), help=", ".join(DESIGNS) + ".")
+        str, _fit(metavar="NAME", **named("design", DESIGNS), help=", ".join(DESIGNS) + ".")
     ] = DESIGNS[0]
     window: Annotated[int | None, _count(_fit, "window", "Steps of a walk (designs with walk).")] = None
     negative: Annotated[
@@ -186,7 +196,7 @@ class NodeFitOptions:
 
     rank: Annotated[int | None, _count(_fit, "rank", "Columns kept (by design).")] = None
     design: Annotated[
-        str, _fit(metavar="NAME", parser=one_of("design", NODE_DESIGNS), help=", ".join(NODE_DESIGNS) + ".")
+        str, _fit(metavar="NAME", **named("design", NODE_DESIGNS), help=", ".join(NODE_DESIGNS) + ".")
     ] = NODE_DESIGNS[0]
     ridge: Annotated[float | None, _number(parser=number("ridge"), help="Strength γ of the ridge.")] = None
     restart: Annotated[
@@ -204,9 +214,7 @@ class NodeFitOptions:
     ] = None
     class_weight: Annotated[
         str | None,
-        _fit(
-            metavar="balanced", parser=one_of("class-weight", ("balanced",)), help="Rare classes count more."
-        ),
+        _fit(metavar="balanced", **named("class-weight", ("balanced",)), help="Rare classes count more."),
     ] = None
     seed: Annotated[int, _count(_fit, "seed", "Same seed, same bits (0).", least=0, most=_LARGEST_SEED)] = 0
     max_memory: _MaxMemory = None
@@ -231,7 +239,7 @@ class NodeFileOptions:
         str | None,
         _table(
             metavar="zero",
-            parser=one_of("missing-features", ("zero",)),
+            **named("missing-features", ("zero",)),
             help="Zeros for nodes without a row.",
         ),
     ] = None
@@ -247,7 +255,7 @@ class NodeFileOptions:
 
 
 Dtype = Annotated[
-    str, _fit(metavar="NAME", parser=one_of("dtype", ("float32", "float64")), help="float32 or float64.")
+    str, _fit(metavar="NAME", **named("dtype", ("float32", "float64")), help="float32 or float64.")
 ]
 Select = Annotated[bool, _fit("--select/--no-select", help="Choose settings by held-out edges (yes).")]
 SelectNodes = Annotated[bool, _fit("--select/--no-select", help="Choose settings by held-out labels (yes).")]
