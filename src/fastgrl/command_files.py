@@ -69,7 +69,10 @@ def on_cluster(options: ClusterOptions, printing: PrintingOptions) -> Iterator[A
         return
     from fastgrl.distributed import connected
 
-    with connected(options.cluster, blocks=options.blocks, checkpoint=options.checkpoint) as cluster:
+    with contextlib.ExitStack() as stack:
+        how = connected(options.cluster, blocks=options.blocks, checkpoint=options.checkpoint)
+        with bar(f"connecting to {options.cluster}", printing):  # workers of our own take seconds to start
+            cluster = stack.enter_context(how)
         if cluster.engine.page:
             terminal.print_notes([f"workers can be watched at {cluster.engine.page}"], quiet=printing.quiet)
         yield cluster

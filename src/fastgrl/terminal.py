@@ -14,6 +14,7 @@ import os
 import re
 import sys
 import textwrap
+import time
 import traceback
 import unicodedata
 import warnings
@@ -38,6 +39,8 @@ Line = Sequence[tuple[str, str]]  # texts with their styles
 # All that a run says on stderr stays under 4 kB.
 _MOST_LINES, _ERROR_BYTES, _MOST_NOTES, _NOTE_BYTES = 8, 3000, 8, 400
 _NAME_WIDTH = 16
+_NAME_PLACES, _BAR_PLACES = 28, 16  # of a progress bar, so that its times fit beside them
+_FIRST_SECONDS, _FIRST_SHARE = 1.0, 0.02  # before them nobody can tell how long it will be
 _DONE, _IMPOSSIBLE, _WRONG, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 # Every way in which a command line can be misspelt; the class has no public name in all versions of typer.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -149,19 +152,73 @@ def discard_stdout() -> None:
 
 @contextlib.contextmanager
 def progress_bar(what: str, *, shown: bool = True) -> Iterator[Progress | None]:
-    """A bar on stderr for `progress(done, total)` in bytes or steps; None unless stderr is a terminal."""
+    """A bar on stderr for `progress(done, total)` in bytes or steps; None unless stderr is a terminal.
+
+    It says how long it has been, and how long it will be once that can be told.
+    """
     if not shown or not sys.stderr.isatty():
         yield None
         return
     from rich import progress
     from rich.console import Console
     from rich.markup import escape
+    from rich.table import Column
 
-    columns = (progress.TextColumn("{task.description}"), progress.BarColumn(), progress.TaskProgressColumn())
+    name = Column(no_wrap=True, overflow="ellipsis", max_width=_NAME_PLACES)
+    columns = (
+        progress.TextColumn("{task.description}", table_column=name),
+        progress.BarColumn(_BAR_PLACES),
+        progress.TaskProgressColumn(),
+        progress.TextColumn("{task.fields[clock]}", table_column=Column(no_wrap=True)),
+    )
     console = Console(stderr=True, highlight=False)
     with progress.Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(escape(clean(what)), total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        task = bar.add_task(escape(clean(what)), total=None, clock=_Clock())
+        clock: _Clock = bar.tasks[0].fields["clock"]
+
+        def report(done: int, total: int | None) -> None:
+            clock.share = done / total if total else 0
+            bar.update(task, completed=done, total=total)
+
+        yield report
+
+
+class _Clock:
+    """The time since the beginning, and what is left if it goes on as it did; read whenever it is drawn."""
+
+    def __init__(self) -> None:
+        self.begin, self.share = time.monotonic(), 0.0
+
+    def __str__(self) -> str:
+        return spent_and_left(time.monotonic() - self.begin, self.share)
+
+
+def spent_and_left(seconds: float, share: float) -> str:
+    """How long it has been, and about how long it will be; the first moments tell nothing of the rest.
+
+    >>> spent_and_left(30, 0.25), spent_and_left(30, 0.07), spent_and_left(30, 0), spent_and_left(0.3, 0.5)
+    ('30 s · about 90 s left', '30 s · about 7 min left', '30 s', '0 s')
+    """
+    spent = span(seconds)
+    if seconds < _FIRST_SECONDS or not _FIRST_SHARE < share < 1:
+        return spent
+    left = seconds * (1 - share) / share
+    # To the minute once there are some: nobody knows more than that.
+    return f"{spent} · about {span(left) if left < 120 else span(60 * round(left / 60))} left"
+
+
+def span(seconds: float) -> str:
+    """A time as people say it.
+
+    >>> span(99.4), span(150), span(8000)
+    ('99 s', '2 min 30 s', '2 h 13 min')
+    """
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    if whole < 7200:
+        return f"{whole // 60} min" + f" {whole % 60} s" * (whole % 60 > 0)
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def _width(stream: TextIO) -> int | None:
