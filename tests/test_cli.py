@@ -54,13 +54,13 @@ def program(*arguments, **options):
     return subprocess.run([*PROGRAM, *arguments], **options)
 
 
-def in_terminal(*arguments, columns=80, env=None):
+def in_terminal(*arguments, columns=80, env=None, program=PROGRAM):
     """What a terminal of so many columns receives."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     env = os.environ | {"TERM": "xterm-256color", "NO_COLOR": "", "COLUMNS": ""} | (env or {})
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), follower)
-    process = subprocess.Popen([*PROGRAM, *arguments], env=env, **streams)
+    process = subprocess.Popen([*program, *arguments], env=env, **streams)
     os.close(follower)
     received = b""
     with contextlib.suppress(OSError):  # Linux raises one when the last writer has gone

@@ -25,7 +25,7 @@ _EVERYTHING = "fastgrl.help.everything"  # under this key a context knows that a
 EXAMPLES = (
     "fastgrl demo -o demo",
     "fastgrl inspect friends.csv --weight strength",
-    "fastgrl estimate friends.csv --rank 16",
+    "fastgrl estimate friends.csv --max-memory 1GB",
     "fastgrl link friends.csv -o friends --weight strength",
     "fastgrl recommend friends --node ann -k 5",
     "fastgrl score friends --pairs pairs.csv -o scores.csv",
