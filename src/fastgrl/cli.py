@@ -219,7 +219,8 @@ def list_command(printing: PrintingOptions) -> None:
     known = [describe(name) for name in list_datasets()]
     value = {"datasets": [terminal.catalogue_entry(entry) for entry in known]}
     lines = {entry.name: terminal.catalogue_line(entry) for entry in known}
-    terminal.show(value, [("datasets", lines)], as_json=printing.json)
+    following = {"look": f"fastgrl datasets info {known[0].name}"}
+    terminal.show(value, [("datasets", lines), ("next", following)], as_json=printing.json)
 
 
 @datasets.command(short_help="Show what is known about a dataset, and load it.")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fastgrl import terminal
-from fastgrl.command_files import NodeFiles, read_edges, read_node_files
+from fastgrl.command_files import STDOUT, NodeFiles, read_edges, read_node_files
 from fastgrl.options import (
     Dtype,
     Edges,
@@ -55,8 +56,11 @@ def inspect(
     rates = _rates(found.graph, cost, threads)
     value = {"file": edges, **facts, "notices": notices, "cost": cost.as_dict(threads=threads, rates=rates)}
     value["plan"] = None if plan is None else plan.as_dict()
+    value["next"] = None if edges == STDOUT else f"fastgrl link {shlex.quote(edges)} -o MODEL"
     *sections, (title, figures) = terminal.inspection(edges, facts, cost, threads, rates)
     shown = [*sections, (title, {**figures, **_plan_row(plan)})]
+    same = ", with the same options" * (reading != ReadingOptions(threads=reading.threads))
+    shown += [("next", {"fit": value["next"] + same})] if value["next"] else []
     terminal.show(value, shown, as_json=printing.json)
 
 

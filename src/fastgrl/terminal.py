@@ -366,7 +366,8 @@ def catalogue_line(known: DatasetInfo) -> str:
     from fastgrl.estimate import format_bytes
 
     size = format_bytes(known.bytes) if known.files else "comes with scikit-learn"
-    return f"{known.task} · {known.expected['nodes']:,} nodes, {known.expected['edges']:,} edges · {size}"
+    counts = ", ".join(f"{known.expected[what]:,} {what}" for what in ("nodes", "edges"))
+    return f"evaluate {known.task} · {counts} · {size}"
 
 
 def files_line(states: Mapping[str, str]) -> str:
