@@ -209,7 +209,7 @@ def test_data_that_cannot_be_fetched_stops_before_anything_is_run(tmp_path, caps
 
 def test_help_fits_a_terminal(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
-    assert run(["reproduce", "--help"]) == 0
+    assert run(["reproduce", "--help-all"]) == 0
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 80
     for word in ("--only", "--dataset", "--seeds", "--quick", "--threads", "--json", "table-nodes", "all"):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from fastgrl import (
+    completion,
     cost_commands,
     experiment_commands,
     import_commands,
@@ -23,6 +24,7 @@ from fastgrl import (
     node_reports,
     terminal,
 )
+from fastgrl import help as help_pages
 from fastgrl.command_files import check_model, write_table
 from fastgrl.errors import UnavailableError
 from fastgrl.options import Force, PrintingOptions, grouped
@@ -35,10 +37,9 @@ _OPTIONAL = (
     *("usearch", "dask", "torch", "torch_geometric", "gensim", "jinja2", "jax", "tensorflow"),
 )
 
-app = typer.Typer(
+app = help_pages.Program(
     name="fastgrl",
-    epilog="Example: fastgrl link friends.csv -o friends --weight strength",
-    add_completion=False,
+    cls=help_pages.Group,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -171,10 +172,14 @@ app.command(short_help="Fit a node classifier; prints how good it is.")(node_com
 app.command(short_help="Classes of nodes, also of new ones.")(node_commands.predict)
 app.command(short_help="What made the prediction of a node.")(node_commands.explain)
 
-evaluate = typer.Typer(help="Fit on one part and test on the other.", no_args_is_help=False)
-app.add_typer(evaluate, name="evaluate", short_help="Fit on one part and test on the other: links, nodes.")
-evaluate.command("links")(link_commands.evaluate_links)
-evaluate.command("nodes")(node_commands.evaluate_nodes)
+evaluate = help_pages.Program(help="Fit on one part and test on the other.", cls=help_pages.Group)
+app.add_typer(evaluate, name="evaluate", short_help="Fit on one part and test on the other: links or nodes.")
+evaluate.command("links", short_help="Of missing links, on a dataset or a file.")(
+    link_commands.evaluate_links
+)
+evaluate.command("nodes", short_help="Of classes of nodes, on a dataset or files.")(
+    node_commands.evaluate_nodes
+)
 
 
 @evaluate.callback(invoke_without_command=True)
@@ -190,11 +195,12 @@ app.command(short_help="The paper's table and figures, rerun into a page.")(expe
 app.command(short_help="Bytes, passes and rough time before running.")(cost_commands.estimate)
 
 
-datasets = typer.Typer(help="Graphs to try things on.", no_args_is_help=False)
-app.add_typer(
-    datasets, name="datasets", short_help="Graphs to try things on: list, info, download, verify, path."
-)
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A dataset, as `list` shows it.")]
+datasets = help_pages.Program(help="Graphs to try things on.", cls=help_pages.Group)
+app.add_typer(datasets, name="datasets", short_help="Graphs to try things on, by name.")
+Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="A dataset, as `list` shows it.", autocompletion=completion.datasets),
+]
 
 
 @datasets.callback(invoke_without_command=True)
@@ -213,10 +219,11 @@ def list_command(printing: PrintingOptions) -> None:
     known = [describe(name) for name in list_datasets()]
     value = {"datasets": [terminal.catalogue_entry(entry) for entry in known]}
     lines = {entry.name: terminal.catalogue_line(entry) for entry in known}
-    terminal.show(value, [("datasets", lines)], as_json=printing.json)
+    following = {"look": f"fastgrl datasets info {known[0].name}"}
+    terminal.show(value, [("datasets", lines), ("next", following)], as_json=printing.json)
 
 
-@datasets.command()
+@datasets.command(short_help="Show what is known about a dataset, and load it.")
 @grouped
 def info(name: Name, printing: PrintingOptions) -> None:
     """Show what is known about a dataset, and load it to see that it is so."""
@@ -243,7 +250,7 @@ def download(name: Name, printing: PrintingOptions) -> None:
     terminal.show({"name": name, "files": paths}, [(name, lines)], as_json=printing.json)
 
 
-@datasets.command()
+@datasets.command(short_help="Check every file that is here.")
 @grouped
 def verify(printing: PrintingOptions) -> None:
     """Check every file that is here; exit with 1 if one of them is not the right one."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
+import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fastgrl import terminal
-from fastgrl.errors import ArgumentError, FastgrlError, InputError
+from fastgrl import completion, terminal
+from fastgrl.errors import ArgumentError, FastgrlError, InputError, UnknownIdError
 from fastgrl.options import (
     ClusterOptions,
     NodeFileOptions,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fastgrl.io.pairs import IdTable
 
 STDOUT = "-"
+_MOST_SIMILAR = 20_000
 _TABLES = (".csv", ".tsv", ".parquet", ".npz")
 
 
@@ -68,7 +69,10 @@ def on_cluster(options: ClusterOptions, printing: PrintingOptions) -> Iterator[A
         return
     from fastgrl.distributed import connected
 
-    with connected(options.cluster, blocks=options.blocks, checkpoint=options.checkpoint) as cluster:
+    with contextlib.ExitStack() as stack:
+        how = connected(options.cluster, blocks=options.blocks, checkpoint=options.checkpoint)
+        with bar(f"connecting to {options.cluster}", printing):  # workers of our own take seconds to start
+            cluster = stack.enter_context(how)
         if cluster.engine.page:
             terminal.print_notes([f"workers can be watched at {cluster.engine.page}"], quiet=printing.quiet)
         yield cluster
@@ -127,15 +131,21 @@ def dataset_or_graph(
         with bar(f"loading {source}", printing) as progress:
             return load_dataset(source, progress=progress), ()
     if source != STDOUT and not os.path.lexists(source):
-        hint = _nearest(source, {name.lower(): name for name in list_datasets()})
-        raise ArgumentError(f"{terminal.quoted(source)} is neither a dataset nor a file; {hint}")
+        hint = _nearest(source, list_datasets())
+        raise ArgumentError(f"{terminal.quoted(source)} is neither a dataset nor a file{hint}")
     found = read_edges(source, reading, printing)
     return found.graph, found.notices
 
 
-def _nearest(wanted: str, datasets: dict[str, str]) -> str:
-    close = [datasets[name] for name in difflib.get_close_matches(wanted[:40].lower(), datasets, 3, 0.5)]
-    return f"did you mean {' or '.join(close)}?" if close else f"datasets are {', '.join(datasets.values())}"
+def _nearest(wanted: str, datasets: Sequence[str]) -> str:
+    """The dataset that was meant, or the file beside it."""
+    folder, name = os.path.split(wanted)
+    try:
+        files = os.listdir(folder or ".")
+    except OSError:
+        files = []
+    hint = terminal.meant(wanted, datasets) or terminal.meant(name, files, quote=True)
+    return hint or f"; datasets are {', '.join(datasets)}"
 
 
 def _refuse_reading(name: str, reading: ReadingOptions) -> None:
@@ -169,7 +179,23 @@ def ids_of(graph: Graph, texts: list[str]) -> Array:
     from fastgrl.ids import as_ids
     from fastgrl.io.pairs import retyped
 
-    return graph.node_ids[graph.index_of(retyped(as_ids(texts, "--node"), graph.node_ids))]
+    try:
+        return graph.node_ids[graph.index_of(retyped(as_ids(texts, "--node"), graph.node_ids))]
+    except UnknownIdError as error:
+        known = set(map(str, graph.node_ids))
+        unknown = next((text for text in texts if text not in known), texts[0])
+        raise UnknownIdError(
+            f"{error}{terminal.meant(unknown, _similar(unknown, known), quote=True)}"
+        ) from None
+
+
+def _similar(text: str, ids: Iterable[str]) -> list[str]:
+    """Ids of about the same length and with an end in common: among millions the nearest is slow to find."""
+    first, last, low, high = text[:1].lower(), text[-1:].lower(), len(text) - 2, len(text) + 2
+    likely = (
+        id for id in ids if low <= len(id) <= high and (id[:1].lower() == first or id[-1:].lower() == last)
+    )
+    return sorted(itertools.islice(likely, _MOST_SIMILAR))
 
 
 def refuse_mixed_output(out: str, printing: PrintingOptions) -> None:
@@ -210,6 +236,18 @@ def check_model(folder: str, *, force: bool) -> None:
     if folder == STDOUT:
         raise FastgrlError("a model is a folder and cannot go to standard output; give -o a name")
     check_model_folder(folder, force=force)
+
+
+def check_is_model(folder: str) -> None:
+    """Refuse a name that is no folder, with the model that was meant."""
+    if os.path.isdir(folder):
+        return
+    shown = terminal.quoted(folder)
+    if os.path.lexists(folder):
+        raise InputError(f"{shown} is a file; a model is a folder that fastgrl link or classify wrote")
+    place, name = os.path.split(folder)
+    hint = terminal.meant(name, completion.models_in(place), quote=True)
+    raise InputError(f"{shown} is not a model: there is no such folder{hint}")
 
 
 def is_table(out: str) -> bool:

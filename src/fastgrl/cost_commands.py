@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fastgrl import terminal
-from fastgrl.command_files import NodeFiles, read_edges, read_node_files
+from fastgrl.command_files import STDOUT, NodeFiles, read_edges, read_node_files
 from fastgrl.options import (
     Dtype,
     Edges,
@@ -55,8 +56,11 @@ def inspect(
     rates = _rates(found.graph, cost, threads)
     value = {"file": edges, **facts, "notices": notices, "cost": cost.as_dict(threads=threads, rates=rates)}
     value["plan"] = None if plan is None else plan.as_dict()
+    value["next"] = None if edges == STDOUT else f"fastgrl link {shlex.quote(edges)} -o MODEL"
     *sections, (title, figures) = terminal.inspection(edges, facts, cost, threads, rates)
     shown = [*sections, (title, {**figures, **_plan_row(plan)})]
+    same = ", with the same options" * (reading != ReadingOptions(threads=reading.threads))
+    shown += [("next", {"fit": value["next"] + same})] if value["next"] else []
     terminal.show(value, shown, as_json=printing.json)
 
 
@@ -67,8 +71,10 @@ def estimate(
     fit: FitOptions,
     files: NodeFileOptions,
     printing: PrintingOptions,
-    labels: Annotated[str | None, typer.Option(metavar="FILE", help="Of `classify`, not `link`.")] = None,
-    validation: Annotated[str | None, typer.Option(metavar="FILE", help="Likewise.")] = None,
+    labels: Annotated[
+        str | None, typer.Option(metavar="FILE", help="What `classify` would cost, not `link`.")
+    ] = None,
+    validation: Annotated[str | None, typer.Option(metavar="FILE", help="As of `classify`.")] = None,
     dtype: Dtype = "float32",
     select: Select = True,
 ) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fastgrl import terminal
+from fastgrl import completion, terminal
 from fastgrl.errors import MissingExtraError, UnavailableError
 from fastgrl.options import PrintingOptions, grouped, whole
 
@@ -26,29 +26,38 @@ _NEEDED = ("matplotlib", "jinja2")
 @grouped
 def reproduce(
     printing: PrintingOptions,
-    out: Annotated[str, typer.Option("-o", "--out", metavar="DIR", help="Records and report.")],
+    out: Annotated[
+        str, typer.Option("-o", "--out", metavar="DIR", help="Folder of the records and the report.")
+    ],
     what: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="WHAT",
             help="table-nodes, table-links, figure-time, figure-depth, figure-rank, or all.",
             show_default=False,
+            autocompletion=completion.words(completion.PAPER),
         ),
     ] = None,
     only: Annotated[
         list[str] | None, typer.Option(metavar="METHOD", help="This method alone; may be repeated.")
     ] = None,
     dataset: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="This dataset alone; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="This dataset alone; may be repeated.",
+            autocompletion=completion.datasets,
+        ),
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(metavar="N", parser=whole("seeds", 1), help="Instead of 3 to 5.")
+        int | None, typer.Option(metavar="N", parser=whole("seeds", 1), help="Seeds of each method (3 to 5).")
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="One seed, one dataset each, short trainings.")
     ] = False,
     threads: Annotated[
-        int | None, typer.Option(metavar="N", parser=whole("threads", 1), help="All that are free.")
+        int | None,
+        typer.Option(metavar="N", parser=whole("threads", 1), help="Processors to use (all that are free)."),
     ] = None,
 ) -> None:
     """Rerun the paper: its table and its figures, with every method in them, into a page.

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fastgrl import link_reports, terminal
+from fastgrl import completion, link_reports, terminal
 from fastgrl.command_files import (
     STDOUT,
     bar,
     check_embedding,
+    check_is_model,
     check_model,
     check_table,
     dataset_or_graph,
@@ -30,6 +31,7 @@ from fastgrl.command_files import (
 )
 from fastgrl.errors import ArgumentError, FastgrlError
 from fastgrl.options import (
+    METRICS,
     ClusterOptions,
     Edges,
     FitOptions,
@@ -39,10 +41,11 @@ from fastgrl.options import (
     ReadingOptions,
     Select,
     SelectIfAsked,
+    Source,
     TableOptions,
     grouped,
     metric,
-    one_of,
+    named,
     whole,
 )
 
@@ -52,7 +55,7 @@ if TYPE_CHECKING:
     from fastgrl.link_prediction import LinkPredictor
     from fastgrl.link_runs import LinkRun, Parameters
 
-_TABLES = ".csv .tsv .parquet .npz, or - for stdout."
+_TABLES = "Table: .csv .tsv .parquet .npz, or - for stdout."
 
 
 def _out(help: str, metavar: str = "OUT") -> Any:
@@ -66,13 +69,15 @@ def embed(
     fit: FitOptions,
     workers: ClusterOptions,
     printing: PrintingOptions,
-    out: Annotated[str, _out(".parquet .csv .npz .npy .txt, or - (CSV).")],
+    out: Annotated[str, _out("File: .parquet .csv .npz .npy .txt, or - (CSV).")],
     side: Annotated[
         str,
-        typer.Option(metavar="left|right", parser=one_of("side", ("left", "right")), help="If directed."),
+        typer.Option(
+            metavar="left|right", **named("side", ("left", "right")), help="Of a directed graph (left)."
+        ),
     ] = "left",
     select: SelectIfAsked = False,
-    quick: Annotated[bool, typer.Option("--quick", help="log-diffusion with short rows.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Rows of log-diffusion are cut short.")] = False,
     force: Force = False,
 ) -> None:
     """Write a vector for every node, with its id; the same seed gives the same bits."""
@@ -154,7 +159,7 @@ def link(
     printing: PrintingOptions,
     out: Annotated[str, _out("The folder of the model.", "MODEL")],
     validation: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Pairs that are links, to choose by.")
+        str | None, typer.Option(metavar="FILE", help="Pairs that are links, to choose settings by.")
     ] = None,
     select: Select = True,
     force: Force = False,
@@ -219,9 +224,15 @@ def recommend(
         str | None, typer.Option("--for", metavar="FILE", help="A list of nodes; - is stdin.")
     ] = None,
     everyone: Annotated[bool, typer.Option("--all", help="Every node.")] = False,
-    k: Annotated[int, typer.Option("-k", metavar="N", parser=whole("-k", 1), help="Links per node.")] = 10,
-    among: Annotated[str | None, typer.Option(metavar="FILE", help="Only links to these.")] = None,
-    approximate: Annotated[bool, typer.Option("--approximate", help="Faster, by an index.")] = False,
+    k: Annotated[
+        int, typer.Option("-k", metavar="N", parser=whole("-k", 1), help="Links for each node (10).")
+    ] = 10,
+    among: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A list of nodes: links to these only.")
+    ] = None,
+    approximate: Annotated[
+        bool, typer.Option("--approximate", help="Faster, by an index that may miss some.")
+    ] = False,
     out: Annotated[str | None, _out(_TABLES)] = None,
     force: Force = False,
 ) -> None:
@@ -270,7 +281,7 @@ def update(
     edges: Annotated[str, typer.Option(metavar="NEW", help="New edges, also of new nodes; - is stdin.")],
     weight: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of weights.")] = None,
     unweighted: Annotated[bool, typer.Option("--unweighted", help="Leave weights out.")] = False,
-    out: Annotated[str | None, _out("Another folder (MODEL itself).", "OTHER")] = None,
+    out: Annotated[str | None, _out("Another folder for the result (MODEL itself).", "OTHER")] = None,
     force: Force = False,
 ) -> None:
     """Take new edges and nodes into a model without a refit, with how far the answer can be off."""
@@ -301,15 +312,24 @@ def update(
 
 @grouped
 def evaluate_links(
-    source: Annotated[str, typer.Argument(metavar="NAME|EDGES", help="A dataset, or a file.")],
+    source: Source,
     reading: ReadingOptions,
     fit: FitOptions,
     workers: ClusterOptions,
     printing: PrintingOptions,
-    repeat: Annotated[int, typer.Option(metavar="N", parser=whole("repeat", 1), help="Seeds to try.")] = 1,
+    repeat: Annotated[
+        int, typer.Option(metavar="N", parser=whole("repeat", 1), help="Seeds to try, from --seed on (1).")
+    ] = 1,
     random_split: Annotated[bool, typer.Option("--random-split", help="Hold out 20 % of all edges.")] = False,
     measure: Annotated[
-        str | None, typer.Option("--metric", metavar="hits@K", parser=metric, help="Besides ROC-AUC.")
+        str | None,
+        typer.Option(
+            "--metric",
+            metavar="hits@K",
+            parser=metric,
+            autocompletion=completion.words(METRICS),
+            help="A measure besides ROC-AUC, such as hits@20.",
+        ),
     ] = None,
     select: Select = True,
     sweep: Annotated[
@@ -393,4 +413,5 @@ def _refuse_rank(rank: int | None, graph: Graph) -> None:
 def _loaded(folder: str) -> LinkPredictor:
     from fastgrl.models import load_links
 
+    check_is_model(folder)
     return load_links(folder)

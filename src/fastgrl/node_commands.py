@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import time
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +14,7 @@ from fastgrl.command_files import (
     STDOUT,
     NodeFiles,
     bar,
+    check_is_model,
     check_model,
     check_table,
     dataset_or_graph,
@@ -43,9 +43,10 @@ from fastgrl.options import (
     PrintingOptions,
     ReadingOptions,
     SelectNodes,
+    Source,
     TableOptions,
     grouped,
-    one_of,
+    named,
     whole,
 )
 
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     from fastgrl.io.features import FeatureTable
     from fastgrl.node_classification import NodeClassifier
 
-_TABLES = ".csv .tsv .parquet .npz, or - for stdout."
+_TABLES = "Table: .csv .tsv .parquet .npz, or - for stdout."
 _LIKELY = 0.5  # above it a node has a label, where it may have several
 
 
@@ -73,10 +74,12 @@ def classify(
     workers: ClusterOptions,
     printing: PrintingOptions,
     labels: Annotated[str, typer.Option(metavar="FILE", help="Ids and labels; blank is unknown.")],
-    out: Annotated[str, _out("The folder of the model; a table: the classes.", "MODEL")],
-    predictions: Annotated[str | None, typer.Option(metavar="OUT", help="A table of the classes.")] = None,
+    out: Annotated[str, _out("Folder of the model; a table: the classes alone.", "MODEL")],
+    predictions: Annotated[
+        str | None, typer.Option(metavar="OUT", help="A table of the classes, besides.")
+    ] = None,
     validation: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Ids, or ids and labels, to choose by.")
+        str | None, typer.Option(metavar="FILE", help="Ids, or ids and labels, to choose settings by.")
     ] = None,
     select: SelectNodes = True,
     force: Force = False,
@@ -179,8 +182,12 @@ def predict(
     ] = None,
     edges: Annotated[str | None, typer.Option(metavar="NEW", help="Edges of new nodes.")] = None,
     features: Annotated[str | None, typer.Option(metavar="NEW", help="Features of new nodes.")] = None,
-    id_column: Annotated[str | None, typer.Option(metavar="COLUMN", help="Of ids, in the features.")] = None,
-    all_classes: Annotated[bool, typer.Option("--all-classes", help="A probability for each.")] = False,
+    id_column: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of ids in the features (the first).")
+    ] = None,
+    all_classes: Annotated[
+        bool, typer.Option("--all-classes", help="A column of probabilities for each class.")
+    ] = False,
     force: Force = False,
 ) -> None:
     """Write classes and probabilities of nodes, also of new ones with their edges."""
@@ -281,7 +288,9 @@ def explain(
     label: Annotated[
         str | None, typer.Option("--class", metavar="NAME", help="The class (the predicted one).")
     ] = None,
-    top: Annotated[int, typer.Option(metavar="N", parser=whole("top", 0), help="Of each kind (10).")] = 10,
+    top: Annotated[
+        int, typer.Option(metavar="N", parser=whole("top", 0), help="Reasons of each kind (10).")
+    ] = 10,
 ) -> None:
     """Show which hops, features and labelled nodes made the prediction of a node."""
     classifier = _loaded(model)
@@ -298,21 +307,22 @@ def _class_of(model: NodeClassifier, text: str) -> Any:
     names = [str(name) for name in model.classes_]
     if text in names:
         return model.classes_[names.index(text)]
-    close = difflib.get_close_matches(text[:40], names, 1)
-    hint = f"did you mean {terminal.quoted(close[0])}?" if close else f"classes are {', '.join(names[:10])}"
-    raise ArgumentError(f"the model knows no class {terminal.quoted(text)}; {hint}")
+    hint = terminal.meant(text, names, quote=True) or f"; classes are {', '.join(names[:10])}"
+    raise ArgumentError(f"the model knows no class {terminal.quoted(text)}{hint}")
 
 
 @grouped
 def evaluate_nodes(
-    source: Annotated[str, typer.Argument(metavar="NAME|EDGES", help="A dataset, or a file.")],
+    source: Source,
     reading: ReadingOptions,
     fit: NodeFitOptions,
     files: NodeFileOptions,
     workers: ClusterOptions,
     printing: PrintingOptions,
     labels: Annotated[str | None, typer.Option(metavar="FILE", help="Ids and labels, for a file.")] = None,
-    repeat: Annotated[int, typer.Option(metavar="N", parser=whole("repeat", 1), help="Seeds to try.")] = 1,
+    repeat: Annotated[
+        int, typer.Option(metavar="N", parser=whole("repeat", 1), help="Seeds to try, from --seed on (1).")
+    ] = 1,
     random_split: Annotated[bool, typer.Option("--random-split", help="Draw the nodes anew.")] = False,
     leave_one_out: Annotated[
         bool, typer.Option("--leave-one-out", help="Choose without validation nodes.")
@@ -321,8 +331,8 @@ def evaluate_nodes(
         str | None,
         typer.Option(
             metavar="gcn|none",
-            parser=one_of("beside", ("gcn", "none")),
-            help="On the same splits (gcn with --random-split).",
+            **named("beside", ("gcn", "none")),
+            help="Trained on the same splits, for comparison.",
         ),
     ] = None,
     select: SelectNodes = True,
@@ -481,4 +491,5 @@ def _columns(
 def _loaded(folder: str) -> NodeClassifier:
     from fastgrl.models import load_nodes
 
+    check_is_model(folder)
     return load_nodes(folder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import inspect
 import re
@@ -14,7 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fastgrl import terminal
+from fastgrl import completion, terminal
+from fastgrl import help as help_pages
 from fastgrl.errors import FastgrlError
 
 # Named here as well as in the model, so that help is shown and a wrong name refused before NumPy is loaded.
@@ -47,11 +47,15 @@ def one_of(name: str, allowed: Sequence[str]) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text in allowed:
             return text
-        close = difflib.get_close_matches(text[:40].lower(), allowed, 1)
-        hint = f"did you mean {close[0]}?" if close else f"choose from {', '.join(allowed)}"
-        raise FastgrlError(f"--{name} {terminal.quoted(text)} is not known; {hint}")
+        hint = terminal.meant(text, allowed) or f"; choose from {', '.join(allowed)}"
+        raise FastgrlError(f"--{name} {terminal.quoted(text)} is not known{hint}")
 
     return parse
+
+
+def named(name: str, allowed: Sequence[str]) -> dict[str, Any]:
+    """What makes an option one of several names: how it is read, and how a shell completes it."""
+    return {"parser": one_of(name, allowed), "autocompletion": completion.words(allowed)}
 
 
 def metric(text: str) -> str:
@@ -85,6 +89,7 @@ def _amount(text: str) -> int:
 _file = functools.partial(typer.Option, rich_help_panel="How the file is read", show_default=False)
 _table = functools.partial(typer.Option, rich_help_panel="Labels and features", show_default=False)
 _fit = functools.partial(typer.Option, rich_help_panel="What is fitted", show_default=False)
+_running = functools.partial(typer.Option, rich_help_panel="How it is run", show_default=False)
 _printing = functools.partial(typer.Option, rich_help_panel="What is printed", show_default=False)
 
 
@@ -92,15 +97,24 @@ def _count(option: Any, name: str, help: str, *, least: int = 1, most: int | Non
     return option(metavar="N", parser=whole(name, least, most), help=help)
 
 
-_Delimiter = Annotated[str | None, _file(metavar="TEXT", help="Such as , ; | tab space.")]
-_Header = Annotated[bool | None, _file("--header/--no-header", help="First line has names.")]
-_Comment = Annotated[str | None, _file(metavar="CHAR|none", help="Begins a comment line.")]
+_Delimiter = Annotated[str | None, _file(metavar="TEXT", help="Between columns: , ; | tab space.")]
+_Header = Annotated[bool | None, _file("--header/--no-header", help="Whether the first line has names.")]
+_Comment = Annotated[str | None, _file(metavar="CHAR|none", help="Character that begins a comment line.")]
 _Encoding = Annotated[str | None, _file(metavar="NAME", help="Of the text (utf-8).")]
-_Threads = Annotated[int | None, _count(_file, "threads", "All that are free.")]
+_Threads = Annotated[int | None, _count(_running, "threads", "Processors to use (all that are free).")]
 
-Edges = Annotated[str, typer.Argument(metavar="EDGES", help="Edge list, table or matrix; - is stdin.")]
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="A folder that `fastgrl link` wrote.")]
-NodeModel = Annotated[str, typer.Argument(metavar="MODEL", help="A folder that `fastgrl classify` wrote.")]
+_MaxMemory = Annotated[int | None, _running(metavar="8GB", parser=_amount, help="Stay below, or refuse.")]
+
+Edges = Annotated[str, typer.Argument(metavar="EDGES", help="Edge list, table, matrix or graph; - is stdin.")]
+_model = functools.partial(typer.Argument, metavar="MODEL", autocompletion=completion.models)
+Model = Annotated[str, _model(help="A folder that `fastgrl link` wrote.")]
+NodeModel = Annotated[str, _model(help="A folder that `fastgrl classify` wrote.")]
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME|EDGES", help="A dataset, or a file of edges.", autocompletion=completion.datasets
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
 
 
@@ -113,10 +127,14 @@ class ReadingOptions:
     unweighted: Annotated[bool, _file("--unweighted", help="Leave weights out.")] = False
     delimiter: _Delimiter = None
     header: _Header = None
-    columns: Annotated[str | None, _file(metavar="SRC,DST[,WEIGHT]", help="By name or number.")] = None
+    columns: Annotated[
+        str | None, _file(metavar="SRC,DST[,WEIGHT]", help="Columns to read, by name or number.")
+    ] = None
     comment: _Comment = None
     encoding: _Encoding = None
-    nodes: Annotated[str | None, _file(metavar="FILE", help="Lists isolated ones too.")] = None
+    nodes: Annotated[
+        str | None, _file(metavar="FILE", help="List of all nodes, also those without an edge.")
+    ] = None
     threads: _Threads = None
 
 
@@ -126,7 +144,9 @@ class TableOptions:
 
     delimiter: _Delimiter = None
     header: _Header = None
-    columns: Annotated[str | None, _file(metavar="SRC,DST", help="By name or number.")] = None
+    columns: Annotated[str | None, _file(metavar="SRC,DST", help="Columns to read, by name or number.")] = (
+        None
+    )
     comment: _Comment = None
     encoding: _Encoding = None
     threads: _Threads = None
@@ -136,24 +156,20 @@ class TableOptions:
 class FitOptions:
     """What is asked of a fit; `inspect` and `estimate` quote its cost."""
 
-    rank: Annotated[int | None, _count(_fit, "rank", "Columns in all (by design).")] = None
+    rank: Annotated[int | None, _count(_fit, "rank", "Columns of the embedding (by design).")] = None
     design: Annotated[
-        str, _fit(metavar="NAME", parser=one_of("design", DESIGNS), help=", ".join(DESIGNS) + ".")
+        str, _fit(metavar="NAME", **named("design", DESIGNS), help=", ".join(DESIGNS) + ".")
     ] = DESIGNS[0]
-    window: Annotated[int | None, _count(_fit, "window", "Steps of a walk.")] = None
+    window: Annotated[int | None, _count(_fit, "window", "Steps of a walk (designs with walk).")] = None
     negative: Annotated[
-        float | None, _fit(metavar="X", parser=number("negative"), help="λ of non-edges.")
+        float | None,
+        _fit(metavar="X", parser=number("negative"), help="Weight λ of non-edges (designs with walk)."),
     ] = None
     seed: Annotated[int, _count(_fit, "seed", "Same seed, same bits (0).", least=0, most=_LARGEST_SEED)] = 0
-    max_memory: Annotated[int | None, _fit(metavar="8GB", parser=_amount, help="Stay below, or refuse.")] = (
-        None
-    )
+    max_memory: _MaxMemory = None
     bipartite: Annotated[
-        bool, _fit("--bipartite/--no-bipartite", help="Links between two sides only (no).")
+        bool, _fit("--bipartite/--no-bipartite", help="Links go between two sides only (no).")
     ] = False
-
-
-_cluster = functools.partial(typer.Option, rich_help_panel="On a cluster", show_default=False)
 
 
 @dataclass(frozen=True)
@@ -161,11 +177,13 @@ class ClusterOptions:
     """Where the work is done, if not in this process."""
 
     cluster: Annotated[
-        str | None, _cluster(metavar="ADDRESS|local[:N]", help="Workers of a Dask scheduler.")
+        str | None, _running(metavar="ADDRESS|local[:N]", help="On the workers of a Dask scheduler.")
     ] = None
-    blocks: Annotated[int | None, _count(_cluster, "blocks", "Of rows (2 per thread).")] = None
+    blocks: Annotated[
+        int | None, _count(_running, "blocks", "Blocks of rows (2 for each thread of a worker).")
+    ] = None
     checkpoint: Annotated[
-        str | None, _cluster(metavar="DIR", help="Shared folder to go on from after a stop.")
+        str | None, _running(metavar="DIR", help="Shared folder to go on from after a stop.")
     ] = None
 
 
@@ -178,26 +196,28 @@ class NodeFitOptions:
 
     rank: Annotated[int | None, _count(_fit, "rank", "Columns kept (by design).")] = None
     design: Annotated[
-        str, _fit(metavar="NAME", parser=one_of("design", NODE_DESIGNS), help=", ".join(NODE_DESIGNS) + ".")
+        str, _fit(metavar="NAME", **named("design", NODE_DESIGNS), help=", ".join(NODE_DESIGNS) + ".")
     ] = NODE_DESIGNS[0]
-    ridge: Annotated[float | None, _number(parser=number("ridge"), help="γ of the ridge.")] = None
-    restart: Annotated[float | None, _number(parser=number("restart"), help="Of the walk, 0 to 1.")] = None
-    views: Annotated[str | None, _fit(metavar="l,i", help="Of the features: l, i, k.")] = None
-    rounds: Annotated[int | None, _count(_fit, "rounds", "Of self-training.", least=0)] = None
-    balance: Annotated[float | None, _number(parser=number("balance"), help="κ of the classes.")] = None
-    hops: Annotated[int | None, _count(_fit, "hops", "Of the jkn designs.", least=0)] = None
-    window: Annotated[int | None, _count(_fit, "window", "Steps of a walk (jkn).")] = None
-    negative: Annotated[float | None, _number(parser=number("negative"), help="λ of non-edges (jkn).")] = None
-    class_weight: Annotated[
-        str | None,
-        _fit(
-            metavar="balanced", parser=one_of("class-weight", ("balanced",)), help="Rare classes count more."
-        ),
+    ridge: Annotated[float | None, _number(parser=number("ridge"), help="Strength γ of the ridge.")] = None
+    restart: Annotated[
+        float | None, _number(parser=number("restart"), help="Chance that a walk starts anew, 0 to 1.")
     ] = None
-    seed: Annotated[int, _count(_fit, "seed", "Same seed, same bits (0).", least=0, most=_LARGEST_SEED)] = 0
-    max_memory: Annotated[int | None, _fit(metavar="8GB", parser=_amount, help="Stay below, or refuse.")] = (
+    views: Annotated[str | None, _fit(metavar="l,i", help="Views of the features, out of l, i and k.")] = None
+    rounds: Annotated[int | None, _count(_fit, "rounds", "Rounds of self-training.", least=0)] = None
+    balance: Annotated[float | None, _number(parser=number("balance"), help="Balance κ of the classes.")] = (
         None
     )
+    hops: Annotated[int | None, _count(_fit, "hops", "Hops of the jkn designs.", least=0)] = None
+    window: Annotated[int | None, _count(_fit, "window", "Steps of a walk (jkn designs).")] = None
+    negative: Annotated[
+        float | None, _number(parser=number("negative"), help="Weight λ of non-edges (jkn designs).")
+    ] = None
+    class_weight: Annotated[
+        str | None,
+        _fit(metavar="balanced", **named("class-weight", ("balanced",)), help="Rare classes count more."),
+    ] = None
+    seed: Annotated[int, _count(_fit, "seed", "Same seed, same bits (0).", least=0, most=_LARGEST_SEED)] = 0
+    max_memory: _MaxMemory = None
 
 
 @dataclass(frozen=True)
@@ -205,17 +225,23 @@ class NodeFileOptions:
     """Files by node id, and how they are read."""
 
     features: Annotated[str | None, _table(metavar="FILE", help="A row of numbers per node, by id.")] = None
-    id_column: Annotated[str | None, _table(metavar="COLUMN", help="Of ids, in the features (1).")] = None
-    label_columns: Annotated[
-        str | None, _table(metavar="ID,LABEL", help="By name or number, in the labels.")
+    id_column: Annotated[
+        str | None, _table(metavar="COLUMN", help="Column of ids in the features (the first).")
     ] = None
-    multi_label: Annotated[bool, _table("--multi-label", help="A node may have several.")] = False
-    ignore_unknown: Annotated[bool, _table("--ignore-unknown", help="Leave ids out that are no nodes.")] = (
+    label_columns: Annotated[
+        str | None, _table(metavar="ID,LABEL", help="Columns of the labels, by name or number.")
+    ] = None
+    multi_label: Annotated[bool, _table("--multi-label", help="A node may have several classes.")] = False
+    ignore_unknown: Annotated[bool, _table("--ignore-unknown", help="Leave out ids that are no nodes.")] = (
         False
     )
     missing_features: Annotated[
         str | None,
-        _table(metavar="zero", parser=one_of("missing-features", ("zero",)), help="For nodes without a row."),
+        _table(
+            metavar="zero",
+            **named("missing-features", ("zero",)),
+            help="Zeros for nodes without a row.",
+        ),
     ] = None
 
     @property
@@ -229,11 +255,11 @@ class NodeFileOptions:
 
 
 Dtype = Annotated[
-    str, _fit(metavar="NAME", parser=one_of("dtype", ("float32", "float64")), help="float32 or float64.")
+    str, _fit(metavar="NAME", **named("dtype", ("float32", "float64")), help="float32 or float64.")
 ]
-Select = Annotated[bool, _fit("--select/--no-select", help="Settings by held-out edges (yes).")]
-SelectNodes = Annotated[bool, _fit("--select/--no-select", help="Settings by held-out labels (yes).")]
-SelectIfAsked = Annotated[bool, _fit("--select/--no-select", help="Settings by held-out edges (no).")]
+Select = Annotated[bool, _fit("--select/--no-select", help="Choose settings by held-out edges (yes).")]
+SelectNodes = Annotated[bool, _fit("--select/--no-select", help="Choose settings by held-out labels (yes).")]
+SelectIfAsked = Annotated[bool, _fit("--select/--no-select", help="Choose settings by held-out edges (no).")]
 
 
 @dataclass(frozen=True)
@@ -244,6 +270,10 @@ class PrintingOptions:
     quiet: Annotated[bool, _printing("--quiet", "-q", help="No notes, no progress.")] = False
     no_progress: Annotated[bool, _printing("--no-progress", help="No progress bar.")] = False
     debug: Annotated[bool, _printing("--debug", help="Show the traceback of an error.")] = False
+    help_all: Annotated[
+        bool,
+        _printing("--help-all", is_eager=True, callback=help_pages.show_everything, help="Every option."),
+    ] = False
 
     @property
     def bar(self) -> bool:

@@ -7,12 +7,14 @@ a terminal only; a pipe gets plain text that is not cut to any width.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import io
 import json
 import os
 import re
 import sys
 import textwrap
+import time
 import traceback
 import unicodedata
 import warnings
@@ -32,11 +34,13 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int | None], None]
 Section = tuple[str, Mapping[str, str]]
-_Line = Sequence[tuple[str, str]]  # texts with their styles
+Line = Sequence[tuple[str, str]]  # texts with their styles
 
 # All that a run says on stderr stays under 4 kB.
 _MOST_LINES, _ERROR_BYTES, _MOST_NOTES, _NOTE_BYTES = 8, 3000, 8, 400
 _NAME_WIDTH = 16
+_NAME_PLACES, _BAR_PLACES = 28, 16  # of a progress bar, so that its times fit beside them
+_FIRST_SECONDS, _FIRST_SHARE = 1.0, 0.02  # before them nobody can tell how long it will be
 _DONE, _IMPOSSIBLE, _WRONG, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 # Every way in which a command line can be misspelt; the class has no public name in all versions of typer.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -99,10 +103,10 @@ def _cut(text: str, most_bytes: int) -> str:
 
 
 def _say(label: str, colour: str, text: str) -> None:
-    rendered = _rendered(sys.stderr, [[(f"{label}: ", f"bold {colour}"), (text, "")]])
+    words = rendered(sys.stderr, [[(f"{label}: ", f"bold {colour}"), (text, "")]])
     # When nobody listens to stderr there is nothing left to say it on.
     with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(rendered)
+        sys.stderr.write(words)
         sys.stderr.flush()
 
 
@@ -115,7 +119,7 @@ def print_sections(sections: Iterable[Section]) -> None:
     """Titles with their names and values below; values are folded at the width of a terminal."""
     width, sections = _width(sys.stdout), list(sections)
     column = max([_NAME_WIDTH, *(_places(clean(name)) + 1 for _, values in sections for name in values)])
-    lines: list[_Line] = []
+    lines: list[Line] = []
     for title, values in sections:
         lines += [[]] * bool(lines) + [[(clean(title), "bold")]]
         for name, value in values.items():
@@ -123,7 +127,7 @@ def print_sections(sections: Iterable[Section]) -> None:
             padding = " " * (column - _places(clean(name)))
             lines.append([("  ", ""), (clean(name) + padding, "cyan"), (first, "")])
             lines += [[(" " * (column + 2) + line, "")] for line in rest]
-    write(_rendered(sys.stdout, lines))
+    write(rendered(sys.stdout, lines))
 
 
 def show(value: Mapping[str, Any], sections: Iterable[Section], *, as_json: bool) -> None:
@@ -148,19 +152,73 @@ def discard_stdout() -> None:
 
 @contextlib.contextmanager
 def progress_bar(what: str, *, shown: bool = True) -> Iterator[Progress | None]:
-    """A bar on stderr for `progress(done, total)` in bytes or steps; None unless stderr is a terminal."""
+    """A bar on stderr for `progress(done, total)` in bytes or steps; None unless stderr is a terminal.
+
+    It says how long it has been, and how long it will be once that can be told.
+    """
     if not shown or not sys.stderr.isatty():
         yield None
         return
     from rich import progress
     from rich.console import Console
     from rich.markup import escape
+    from rich.table import Column
 
-    columns = (progress.TextColumn("{task.description}"), progress.BarColumn(), progress.TaskProgressColumn())
+    name = Column(no_wrap=True, overflow="ellipsis", max_width=_NAME_PLACES)
+    columns = (
+        progress.TextColumn("{task.description}", table_column=name),
+        progress.BarColumn(_BAR_PLACES),
+        progress.TaskProgressColumn(),
+        progress.TextColumn("{task.fields[clock]}", table_column=Column(no_wrap=True)),
+    )
     console = Console(stderr=True, highlight=False)
     with progress.Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(escape(clean(what)), total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        task = bar.add_task(escape(clean(what)), total=None, clock=_Clock())
+        clock: _Clock = bar.tasks[0].fields["clock"]
+
+        def report(done: int, total: int | None) -> None:
+            clock.share = done / total if total else 0
+            bar.update(task, completed=done, total=total)
+
+        yield report
+
+
+class _Clock:
+    """The time since the beginning, and what is left if it goes on as it did; read whenever it is drawn."""
+
+    def __init__(self) -> None:
+        self.begin, self.share = time.monotonic(), 0.0
+
+    def __str__(self) -> str:
+        return spent_and_left(time.monotonic() - self.begin, self.share)
+
+
+def spent_and_left(seconds: float, share: float) -> str:
+    """How long it has been, and about how long it will be; the first moments tell nothing of the rest.
+
+    >>> spent_and_left(30, 0.25), spent_and_left(30, 0.07), spent_and_left(30, 0), spent_and_left(0.3, 0.5)
+    ('30 s · about 90 s left', '30 s · about 7 min left', '30 s', '0 s')
+    """
+    spent = span(seconds)
+    if seconds < _FIRST_SECONDS or not _FIRST_SHARE < share < 1:
+        return spent
+    left = seconds * (1 - share) / share
+    # To the minute once there are some: nobody knows more than that.
+    return f"{spent} · about {span(left) if left < 120 else span(60 * round(left / 60))} left"
+
+
+def span(seconds: float) -> str:
+    """A time as people say it.
+
+    >>> span(99.4), span(150), span(8000)
+    ('99 s', '2 min 30 s', '2 h 13 min')
+    """
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    if whole < 7200:
+        return f"{whole // 60} min" + f" {whole % 60} s" * (whole % 60 > 0)
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def _width(stream: TextIO) -> int | None:
@@ -189,7 +247,7 @@ def _folded(text: str, width: int | None, column: int) -> list[str]:
     return [part for line in lines for part in textwrap.wrap(line, room) or [""]]
 
 
-def _rendered(stream: TextIO, lines: Iterable[_Line]) -> str:
+def rendered(stream: TextIO, lines: Iterable[Line]) -> str:
     """Lines as `stream` wants them: with colours for a terminal (unless NO_COLOR is set), never wrapped."""
     if not stream.isatty():
         return "".join("".join(text for text, _ in line) + "\n" for line in lines)
@@ -308,7 +366,8 @@ def catalogue_line(known: DatasetInfo) -> str:
     from fastgrl.estimate import format_bytes
 
     size = format_bytes(known.bytes) if known.files else "comes with scikit-learn"
-    return f"{known.task} · {known.expected['nodes']:,} nodes, {known.expected['edges']:,} edges · {size}"
+    counts = ", ".join(f"{known.expected[what]:,} {what}" for what in ("nodes", "edges"))
+    return f"evaluate {known.task} · {counts} · {size}"
 
 
 def files_line(states: Mapping[str, str]) -> str:
@@ -349,6 +408,8 @@ def explained(error: BaseException) -> tuple[int, str]:
         case SystemExit() if isinstance(error.__context__, BrokenPipeError):
             discard_stdout()
             return _DONE, ""
+        case SystemExit():  # how typer ends when a shell asks for completions
+            return error.code if isinstance(error.code, int) else _DONE, ""
         case UnavailableError() | MissingExtraError():
             return _IMPOSSIBLE, str(error)
         case FastgrlError():
@@ -370,9 +431,35 @@ def explained(error: BaseException) -> tuple[int, str]:
 
 def _usage(error: Any) -> str:
     """Typer's own words in our style, with the nearest name and where to read on."""
-    text = re.sub(r" \(Possible options: (.+)\)$", r"; did you mean \1?", error.format_message())
+    text = re.sub(r"[ .]*(\(Possible options:|Did you mean).*$", "", error.format_message())
     command = error.ctx.command_path if error.ctx else "fastgrl"
-    return f"{text[:1].lower()}{text[1:].rstrip('.')}\nsee {command} --help"
+    return f"{text[:1].lower()}{text[1:].rstrip('.')}{_nearest_word(error, text)}\nsee {command} --help"
+
+
+def _nearest_word(error: Any, text: str) -> str:
+    """The option or the verb that was meant, as far as can be told."""
+    if error.ctx is None:
+        return ""
+    if verb := re.match(r"No such command '(.+)'", text):
+        return meant(verb[1], error.ctx.command.commands)
+    if option := re.match(r"No such option:? '?(--?[^' ]+)", text):
+        known = error.ctx.command.get_params(error.ctx)
+        return meant(option[1], [name for each in known for name in (*each.opts, *each.secondary_opts)])
+    return ""
+
+
+def meant(typed: str, names: Iterable[str], *, quote: bool = False) -> str:
+    """`; did you mean …?` for the name nearest to what was typed, whatever its case; else nothing.
+
+    >>> meant("Degre-walk", ["walk", "degree-walk"])
+    '; did you mean degree-walk?'
+    """
+    lower = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(typed[:40].lower(), lower, 1)
+    if not close:
+        return ""
+    name = lower[close[0]]
+    return f"; did you mean {quoted(name) if quote else name}?"
 
 
 def show_warnings(*, quiet: Any) -> None:
