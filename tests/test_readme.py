@@ -35,9 +35,17 @@ def test_code_in_the_readme_runs_and_prints_what_it_says(code, tmp_path):
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_examples_run_and_stay_short(example):
-    assert run(str(example))
-    assert len(example.read_text(encoding="utf-8").splitlines()) <= 60
+def test_examples_run_and_end_with_a_picture(example, tmp_path):
+    picture = tmp_path / f"{example.stem}.png"
+    printed = run(str(example), str(tmp_path))
+    assert printed.splitlines()[-1].endswith(str(picture))
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_there_are_at_most_six_examples_of_at_most_sixty_lines():
+    assert len(EXAMPLES) <= 6
+    for example in EXAMPLES:
+        assert len(example.read_text(encoding="utf-8").splitlines()) <= 60, example
 
 
 def test_the_make_targets_of_the_readme_exist():
