@@ -7,7 +7,6 @@ The nodes are handwritten digits ("three-0013"), joined to their nearest neighbo
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,7 +20,7 @@ NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight",
 
 
 def main(folder: Path) -> None:
-    digits: Any = fg.load_dataset("digits")
+    digits = fg.load_dataset("digits")
     names = [f"{NAMES[label]}-{number:04}" for number, label in enumerate(digits.y)]
     lines = [f"{names[u]},{names[v]}" for u, v in digits.graph.edge_codes()]
     (folder / "digits.csv").write_text("\n".join(["source,target", *lines, ""]))

@@ -61,6 +61,8 @@ _HOMES = {
     "operators": ("HStack", "Operator", "Polynomial", "VStack", "as_operator"),
 }
 __all__ = sorted(name for names in _HOMES.values() for name in names)
+# Modules that are documented by themselves: `fg.metrics.roc_auc` needs no further import.
+_MODULES = frozenset({"datasets", "distributed", "metrics", "splits", "walks"})
 
 
 def __getattr__(name: str) -> Any:
@@ -69,6 +71,8 @@ def __getattr__(name: str) -> Any:
             value = getattr(import_module(f"fastgrl.{home}"), name)
             globals()[name] = value
             return value
+    if name in _MODULES:
+        return import_module(f"fastgrl.{name}")
     raise AttributeError(f"module 'fastgrl' has no attribute {name!r}")
 
 

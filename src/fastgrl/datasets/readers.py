@@ -6,7 +6,7 @@ import hashlib
 import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 import scipy.sparse as sp
@@ -33,6 +33,28 @@ Contents = dict[str, Content]
 _PARTS = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
 _VALIDATION = 500
 _NEIGHBOURS = 5
+
+
+@overload
+def load_dataset(
+    name: Literal["citeseer", "cora", "digits", "pubmed"],
+    *,
+    folder: Folder = None,
+    download: bool = True,
+    progress: Progress | None = None,
+) -> NodeDataset: ...
+@overload
+def load_dataset(
+    name: Literal["ca-AstroPh", "ca-HepTh", "ogbl-ddi", "ppi", "soc-facebook"],
+    *,
+    folder: Folder = None,
+    download: bool = True,
+    progress: Progress | None = None,
+) -> LinkDataset: ...
+@overload
+def load_dataset(
+    name: str, *, folder: Folder = None, download: bool = True, progress: Progress | None = None
+) -> Dataset: ...
 
 
 def load_dataset(

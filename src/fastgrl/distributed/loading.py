@@ -138,7 +138,8 @@ def read_file(path: str, options: Options) -> EdgeFile:
         with fs.open(local, "rb") as file:
             table = opened_table(name, file, options, may_be_empty=True)
             if not table.rows:
-                return EdgeFile(*(np.empty(0, np.int64) for _ in range(3)), None)
+                none = np.empty(0, np.int64)
+                return EdgeFile(none, none, none, None)
             ends, weights = table.ends(), table.weights()
     except OSError as error:
         raise InputError(f"{name} cannot be read: {error}") from None
