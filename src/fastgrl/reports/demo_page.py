@@ -129,6 +129,7 @@ def _certificate_grid(found: Mapping[str, Any]) -> Grid:
             ],
         ),
         _row("gap at the cut", [Entry(f"{c['gap']:.4g}", c["gap"]) for c in both]),
+        _row("larger than the residuals", [words(_yes(c["gap"] > c["worst_residual"])) for c in both]),
         _row(
             "larger ones missed",
             [words("none found" if c["complete"] else "some: raise n_iter") for c in both],
@@ -136,6 +137,10 @@ def _certificate_grid(found: Mapping[str, Any]) -> Grid:
     ]
     columns = ("measured", "log-diffusion matrix, behind the map", "walk matrix")
     return Grid("certificates", "Certificates", columns, (False, True, True), tuple(rows))
+
+
+def _yes(true: bool) -> str:
+    return "yes" if true else "no"
 
 
 def _row(name: str, entries: Sequence[Entry]) -> tuple[Entry, ...]:
