@@ -287,4 +287,4 @@ def demonstration(found: Mapping[str, Any], measured: Certificate) -> list[Secti
     )
     sections = [*link_reports.demonstration(found, measured), (title, rows)]
     sections.append((written or "no files and no page were written; to have them", following))
-    return sections + ([(f"the page of it all: {found['page']}", {})] if found["page"] else [])
+    return sections + ([(f"open in a browser: {found['page']}", {})] if found["page"] else [])
