@@ -235,7 +235,7 @@ def plane(vectors: Array) -> Array:
 
     Every vector is joined to its nearest ones; two are as far apart as −log of how often a walk with
     restarts from one is at the other; classical scaling (the two leading eigenvectors of the centred squared
-    distances) keeps those distances as well as a plane can.
+    distances) lays them out by those distances.
 
     >>> plane(np.repeat([[0.0, 0.0], [0.0, 9.0], [9.0, 0.0]], 20, axis=0) + np.eye(60, 2)).shape
     (60, 2)
