@@ -34,6 +34,7 @@ SEED, RANK = 0, 32
 _EACH, _BEST = 60, 100
 _MISTAKES, _REASONS, _ALL = 6, 6, 100_000
 # The map: how many nearest vectors a digit is joined to, how long walks are, and what counts as never walked.
+# Picked among several for a map that is easy to read, with the numerals in view; the page says so.
 _NEAREST, _DAMPING, _NEVER = 15, 0.85, 1e-4
 
 
