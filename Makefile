@@ -20,7 +20,7 @@ endif
 REPRODUCTION ?= reproduction
 
 help:
-	@echo "make demo    the whole product on scikit-learn's digits; writes the folder demo"
+	@echo "make demo    the whole product on scikit-learn's digits; writes the folder demo, with a page to open"
 	@echo "make test    the tests (make slow: those that take minutes)"
 	@echo "make cluster      the tests on workers of Dask in processes of their own, killed and restarted"
 	@echo "make frameworks   the tests on tensors of PyTorch, JAX and TensorFlow, which it installs"

@@ -19,7 +19,6 @@ import unicodedata
 import warnings
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -377,33 +376,6 @@ main()
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "error: interrupted\n")
-
-
-def test_the_demonstration_writes_what_can_be_read_again(tmp_path, capsys):
-    folder = tmp_path / "a" / "b"
-    assert run(["demo", "-o", str(folder)]) == 0
-    shown = capsys.readouterr().out
-    assert "captured energy" in shown
-    assert f"fastgrl inspect {folder}/digits.csv" in shown
-    names = ["digits-classes", "digits-classes.csv", "digits-embedding.csv", "digits-links", "digits.csv"]
-    assert sorted(path.name for path in folder.iterdir()) == names
-    assert re.search(r"ROC-AUC +9\d\.\d\d %", shown)
-    following = re.search(r"fastgrl (recommend \S+digits-links --node \d+)", shown)
-    assert following is not None
-    assert run(following[1].split()) == 0
-    assert "best missing links of" in capsys.readouterr().out
-    following = re.search(r"fastgrl (explain \S+digits-classes --node \d+)", shown)
-    assert following is not None
-    assert run(following[1].split()) == 0
-    assert "explained" in capsys.readouterr().out
-    graph = fastgrl.io.read(folder / "digits.csv").graph
-    assert (graph.num_nodes, graph.num_edges) == (1797, 6309)
-    assert np.loadtxt(folder / "digits-embedding.csv", delimiter=",", skiprows=1).shape == (1797, 33)
-    before = (folder / "digits.csv").read_bytes()
-    assert run(["demo", "-o", str(folder)]) == 2
-    assert "--force" in capsys.readouterr().err
-    assert run(["demo", "-o", str(folder), "--force"]) == 0
-    assert (folder / "digits.csv").read_bytes() == before
 
 
 def test_a_wrong_file_of_a_dataset_is_found_by_verify_and_info(tmp_path, monkeypatch, capsys):

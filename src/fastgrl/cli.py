@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 import signal
 import sys
-import time
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from fastgrl import (
     completion,
     cost_commands,
+    demo_commands,
     experiment_commands,
     import_commands,
     link_commands,
-    link_reports,
     node_commands,
-    node_reports,
     terminal,
 )
 from fastgrl import help as help_pages
-from fastgrl.command_files import check_model, write_table
 from fastgrl.errors import UnavailableError
-from fastgrl.options import Force, PrintingOptions, grouped
-
-if TYPE_CHECKING:
-    from fastgrl.datasets import NodeDataset
+from fastgrl.options import PrintingOptions, grouped
 
 _OPTIONAL = (
     *("pandas", "polars", "pyarrow", "narwhals", "zstandard", "networkx", "igraph", "matplotlib"),
@@ -63,102 +55,7 @@ def top(
         terminal.write(context.get_help() + "\n")
 
 
-@app.command(short_help="The digits graph from end to end, in well under a minute.")
-@grouped
-def demo(
-    printing: PrintingOptions,
-    out: Annotated[str | None, typer.Option("-o", "--out", metavar="DIR", help="For the files.")] = None,
-    force: Force = False,
-) -> None:
-    """Factorise the walk matrix of scikit-learn's digits, predict links and classes, say how good all are."""
-    import fastgrl as fg
-    from fastgrl.datasets import NodeDataset, load_dataset
-    from fastgrl.io.writers import write_embedding, write_graph
-
-    targets = _demo_targets(out, force)
-    digits = load_dataset("digits")
-    assert isinstance(digits, NodeDataset)
-    A = fg.Matrix(digits.graph.csr)
-    T = fg.transition(digits.graph, dtype="float32")
-    M = fg.Polynomial(T, [5, 4, 3, 2, 1]) - 0.02 * (fg.Ones(A.shape) - A)
-    begin = time.perf_counter()
-    svd = fg.fsvd(M, 32, seed=0)
-    found = {"matrix": str(M), "rank": 32, "seconds": round(time.perf_counter() - begin, 3)}
-    certificate, vectors = fg.certificate(M, svd), svd.U * svd.s**0.5
-    links, model = _demo_links(digits, printing)
-    classes, classifier = _demo_classes(digits, printing)
-    if targets:
-        write_graph(digits.graph, targets[0], force=force)
-        write_embedding(targets[1], vectors, node_ids=digits.graph.node_ids, force=force)
-        write_table(targets[2], node_commands.predicted(classifier))
-        model.save(targets[3], force=force)
-        classifier.save(targets[4], force=force)
-    found |= {"nodes": digits.graph.num_nodes, "edges": digits.graph.num_edges, "files": targets}
-    found |= {"singular_values": svd.s.tolist(), "captured_energy": float(certificate.captured)}
-    found |= {"same_numeral": terminal.neighbours_alike(vectors[:, 1:], digits.y)}
-    found |= {"links": links, "classes": classes}
-    found["next"] = (
-        [
-            f"fastgrl inspect {shlex.quote(targets[0])}",
-            f"fastgrl recommend {shlex.quote(targets[3])} --node {links['recommended'][0]['node']}",
-            f"fastgrl explain {shlex.quote(targets[4])} --node {classes['explained']['node']}",
-        ]
-        if targets
-        else ["fastgrl demo -o digits"]
-    )
-    terminal.show(found, node_reports.demonstration(found, certificate), as_json=printing.json)
-
-
-def _demo_links(digits: NodeDataset, printing: PrintingOptions) -> tuple[dict[str, Any], Any]:
-    """How well hidden links are found, and the best of those that are missing, by a fit of all edges."""
-    from fastgrl.evaluation import evaluate_links
-    from fastgrl.link_prediction import LinkPredictor
-
-    with terminal.progress_bar("hiding links", shown=printing.bar) as progress:
-        tested = evaluate_links(digits, LinkPredictor(select=False), progress=progress)
-    with terminal.progress_bar("fitting all links", shown=printing.bar) as progress:
-        model = LinkPredictor(select=False, random_state=0).fit(digits.graph, progress=progress)
-    best = sorted(link_reports.recommended(model.recommend(k=1)), key=lambda link: -link["score"])
-    pairs = {tuple(sorted((link["node"], link["target"]))): link for link in best}
-    shown = [link | {"numerals": digits.y[list(pair)].tolist()} for pair, link in list(pairs.items())[:3]]
-    figures = {name: tested[name] for name in ("test", "test_pairs", "validation", "chosen")}
-    return figures | {"seconds": sum(tested["seconds"].values()), "recommended": shown}, model
-
-
-def _demo_classes(digits: NodeDataset, printing: PrintingOptions) -> tuple[dict[str, Any], Any]:
-    """How well the classes of all digits are told from a few labelled ones, and why one of them is."""
-    import numpy as np
-
-    from fastgrl.node_classification import NodeClassifier
-
-    y = digits.y.copy()
-    others = ~np.isin(np.arange(len(y)), digits.train)
-    y[others] = -1
-    with terminal.progress_bar("classifying", shown=printing.bar) as progress:
-        model = NodeClassifier(select=False, random_state=0)
-        model.fit(digits.graph, y, features=digits.X, progress=progress)
-    right = model.predict()[others] == digits.y[others]
-    node = digits.graph.node_ids[others.argmax()]
-    why = model.explain(node, top=1)
-    facts = {"labelled": len(digits.train), "others": int(others.sum()), "accuracy": float(right.mean())}
-    spent = round(sum(model.seconds_.values()), 3)
-    return facts | {"seconds": spent, "explained": node_reports.first_reason(why)}, model
-
-
-def _demo_targets(folder: str | None, force: bool) -> list[str]:
-    from fastgrl.io.atomic import check_output
-
-    if folder is None:
-        return []
-    os.makedirs(folder, exist_ok=True)
-    tables = ("digits.csv", "digits-embedding.csv", "digits-classes.csv")
-    targets = [os.path.join(folder, name) for name in (*tables, "digits-links", "digits-classes")]
-    check_output(*targets[:3], force=force)
-    for model in targets[3:]:
-        check_model(model, force=force)
-    return targets
-
-
+app.command(short_help="The digits graph from end to end, in well under a minute.")(demo_commands.demo)
 app.command(short_help="What was understood of a file, and what it holds.")(cost_commands.inspect)
 app.command("import", short_help="An edge list of any size as a graph on disk.")(
     import_commands.import_command

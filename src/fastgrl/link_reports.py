@@ -240,33 +240,32 @@ def evaluation(found: Mapping[str, Any]) -> list[Section]:
 
 
 def demonstration(found: Mapping[str, Any], measured: Certificate) -> list[Section]:
-    """What `fastgrl demo` shows."""
-    values = ", ".join(f"{value:.4g}" for value in found["singular_values"][:6])
-    files = {f"file {number}": name for number, name in enumerate(found["files"], 1)}
-    links = found["links"]
-    best = {
-        f"{link['node']} and {link['target']}": f"a {link['numerals'][0]} and a {link['numerals'][1]}"
+    """What `fastgrl demo` shows of the SVD and of links, in few lines."""
+    values = found["singular_values"]
+    certified = certificate_rows(measured)
+    links, alike = found["links"], found["links"]["best"]
+    best = " · ".join(
+        f"{link['node']} and {link['target']} (both {link['numerals'][0]})"
+        if link["numerals"][0] == link["numerals"][1]
+        else f"{link['node']} and {link['target']} ({link['numerals'][0]} and {link['numerals'][1]})"
         for link in links["recommended"]
-    }
+    )
     return [
         (
-            "the digits graph, every digit joined to its nearest neighbours",
-            {"nodes": f"{found['nodes']:,}", "edges": f"{found['edges']:,}", "matrix": found["matrix"]},
-        ),
-        (
-            f"the {found['rank']} largest singular values, in {found['seconds']:.2f} s",
-            {"largest": f"{values} …"},
-        ),
-        ("certificate (measured, not assumed)", certificate_rows(measured)),
-        (
-            "embedding",
-            {"nearest digits": f"{found['same_numeral']:.1%} of the 10 nearest show the same numeral"},
+            f"{found['nodes']:,} digits joined to their nearest neighbours: {found['edges']:,} edges",
+            {
+                "matrix": found["matrix"],
+                "singular values": f"{values[0]:.4g}, {values[1]:.4g} … {values[-1]:.4g}: "
+                f"the {found['rank']} largest, in {found['seconds']:.2f} s",
+                **{name: certified[name] for name in ("captured energy", "worst residual", "complete")},
+            },
         ),
         (
             f"links: {links['test_pairs'] // 2:,} hidden edges found again, in {links['seconds']:.2f} s",
-            measures(links["test"]),
+            measures(links["test"])
+            | {
+                "best missing": best,
+                "same numeral": f"{alike['same_numeral']} of the best {alike['count']} missing links",
+            },
         ),
-        ("missing links it would add, with the numerals they join", best),
-        ("files" if files else "no files were written", files),
-        ("next", {"try": "\n".join(found["next"])}),
     ]

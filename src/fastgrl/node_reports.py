@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -272,8 +273,7 @@ def first_reason(found: Explanation) -> dict[str, Any]:
 
 
 def demonstration(found: Mapping[str, Any], measured: Certificate) -> list[Section]:
-    """What `fastgrl demo` shows: that of links, with classes before the files."""
-    *before, files, following = link_reports.demonstration(found, measured)
+    """What `fastgrl demo` shows, on one screen: the SVD, links, classes, files, and the page at the end."""
     classes = found["classes"]
     why = classes["explained"]
     rows = {
@@ -281,4 +281,10 @@ def demonstration(found: Mapping[str, Any], measured: Certificate) -> list[Secti
         "why": f"node {why['node']} is a {why['label']} first of all by node {why['by']}, a {why['as']}",
     }
     title = f"classes: from {classes['labelled']} labelled digits, in {classes['seconds']:.2f} s"
-    return [*before, (title, rows), files, following]
+    following = {"try": "\n".join(found["next"])}
+    written = (
+        f"{len(found['files'])} files are in {os.path.dirname(found['files'][0])}" if found["files"] else ""
+    )
+    sections = [*link_reports.demonstration(found, measured), (title, rows)]
+    sections.append((written or "no files and no page were written; to have them", following))
+    return sections + ([(f"open in a browser: {found['page']}", {})] if found["page"] else [])

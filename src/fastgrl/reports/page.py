@@ -3,39 +3,23 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from fastgrl.errors import MissingExtraError
 from fastgrl.reports.curves import Plot, described, plot_grid
+from fastgrl.reports.documents import inline, rendered
 from fastgrl.reports.evidence import certificate_grid, command_grid, machine_grid
-from fastgrl.reports.figures import FAINT, INK, ON_DEEP, ON_PALE, PALETTE, PAPER
 from fastgrl.reports.grids import dataset_grid, score_grid, speed_grid
 from fastgrl.reports.summary import Selection, Summary, figures
 from fastgrl.reports.tables import QUICK, READING, SPEED_READING, notes
 from fastgrl.reports.verdicts import headline, reproductions, unreached, verdicts
 
 if TYPE_CHECKING:
-    from markupsafe import Markup
-
     from fastgrl.experiments.specs import Spec
-
-# The page gives the colours of figures new values on dark screens.
-_VARIABLES = {
-    INK: "var(--ink)",
-    PAPER: "var(--paper)",
-    FAINT: "var(--line)",
-    ON_DEEP: "var(--on-deep)",
-    ON_PALE: "var(--on-pale)",
-    **{colour: f"var(--series-{place})" for place, colour in enumerate(PALETTE)},
-}
 
 
 @dataclass(frozen=True)
@@ -52,11 +36,9 @@ def page(
     chosen: Selection, specs: Sequence[Spec], summaries: Sequence[Summary], pictures: Sequence[Picture]
 ) -> str:
     """The whole report as one HTML document; every value in it is escaped."""
-    style, script = _part("page.css"), _part("page.js")
-    html: str = _template().render(
-        style=style,
-        script=script,
-        script_hash=base64.b64encode(hashlib.sha256(str(script).encode()).digest()).decode(),
+    return rendered(
+        "page.html",
+        "the report",
         quick=QUICK if chosen.quick else "",
         left_out=chosen.left_out,
         tables=[_table(summary) for summary in summaries],
@@ -70,29 +52,6 @@ def page(
         reading=READING,
         speed_reading=SPEED_READING,
     )
-    return html
-
-
-def _template() -> Any:
-    try:
-        import jinja2
-    except ImportError:
-        raise MissingExtraError("the report needs jinja2: pip install 'fastgrl[plots]'") from None
-    surroundings = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return surroundings.from_string(_text("page.html"))
-
-
-def _text(name: str) -> str:
-    return resources.files("fastgrl.reports").joinpath(name).read_text("utf-8")
-
-
-def _part(name: str) -> Markup:
-    """A file of ours, to stand in the page as it is."""
-    from markupsafe import Markup
-
-    return Markup(_text(name))
 
 
 def _table(summary: Summary) -> dict[str, Any]:
@@ -116,30 +75,10 @@ def _figure(picture: Picture) -> dict[str, Any]:
         "name": spec.name,
         "title": spec.title,
         "about": spec.about,
-        "wide": _inline(picture.wide, f"{spec.name}-wide", text),
-        "column": _inline(picture.column, f"{spec.name}-column", text),
+        "wide": inline(picture.wide, f"{spec.name}-wide", text),
+        "column": inline(picture.column, f"{spec.name}-column", text),
         "data": plot_grid(picture.plot),
     }
-
-
-def _inline(svg: bytes, name: str, text: str) -> Markup:
-    """A drawing as a part of the page: ids of its own, the page's colours, and what it shows in words."""
-    from markupsafe import Markup, escape
-
-    drawing = svg.decode()
-    # A style of the drawing would hold for the whole page, which has it in its own.
-    parts = r"<!--.*?-->|<metadata>.*?</metadata>|<style.*?</style>"
-    drawing = re.sub(parts, "", drawing, flags=re.DOTALL)
-    drawing = drawing[drawing.index("<svg") :]
-    drawing = re.sub(r'\b(id="|href="#|url\(#)', rf"\g<1>{_identifier(name)}-", drawing)
-    drawing = re.sub("|".join(_VARIABLES), lambda found: _VARIABLES[found[0]], drawing)
-    size = re.compile(r' (?:width|height)="[^"]*pt"')
-    head, rest = drawing.split(">", 1)
-    return Markup(f'{size.sub("", head)} role="img" aria-label="{escape(text)}">{rest}')
-
-
-def _identifier(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9-]", "-", name)
 
 
 def _runs(chosen: Selection) -> dict[str, Any]:
