@@ -19,7 +19,7 @@ from fastgrl.metrics import accuracy
 from fastgrl.splits import split_nodes
 
 PER_CLASS, SEEDS = (1, 2, 5, 10, 20, 40), 3
-DIGITS = fg.load_dataset("digits")
+DIGITS: Any = fg.load_dataset("digits")
 
 
 def predicted(way: str, y: Any) -> Any:

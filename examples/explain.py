@@ -7,6 +7,7 @@ The model is one linear solve, so the parts add up to the score exactly.
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -17,7 +18,7 @@ SHOWN = 6
 
 
 def main(folder: Path) -> None:
-    digits = fg.load_dataset("digits")
+    digits: Any = fg.load_dataset("digits")
     y, images = np.full(digits.graph.num_nodes, -1), digits.X.toarray().reshape(-1, 8, 8)
     y[digits.train] = digits.y[digits.train]
     nodes = fg.NodeClassifier(views="l", rounds=0, select=False).fit(digits.graph, y, features=digits.X)
