@@ -151,20 +151,36 @@ def _wait(client: Any, futures: Sequence[Any]) -> None:
             paused = [name for name, worker in workers.items() if worker.get("status") == "paused"]
             if paused:
                 client.run(give_back_memory, workers=paused, on_error="ignore")
-            now = _work_of(workers)
-            stuck = not workers or (paused and now == before and not any(map(_executing, now)))
-            patience, before = (patience - 1 if stuck else _PATIENCE), now
+            now = _told_by(workers)
+            patience, before = (patience - 1 if _is_stuck(now, before, paused) else _PATIENCE), now
             if patience == 0:
                 raise UnavailableError(_stuck(len(workers), len(paused))) from None
 
 
-def _work_of(workers: dict[str, Any]) -> list[dict[str, int]]:
-    """How many tasks of every kind each worker has, as it said last."""
-    return [worker.get("metrics", {}).get("task_counts", {}) for worker in workers.values()]
+_Told = dict[str, tuple[Any, dict[str, int]]]
 
 
-def _executing(counts: dict[str, int]) -> bool:
-    return counts.get("executing", 0) > 0
+def _told_by(workers: dict[str, Any]) -> _Told:
+    """When every worker was heard of last, and how many tasks of every kind it said that it has."""
+    return {
+        name: (worker.get("last_seen"), worker.get("metrics", {}).get("task_counts", {}))
+        for name, worker in workers.items()
+    }
+
+
+def _is_stuck(now: _Told, before: _Told | None, paused: Sequence[str]) -> bool:
+    """Whether no worker is left, or some have paused and all say again that they do just what they did.
+
+    A worker that was not heard of meanwhile is busy: it moves what it holds to its disk.
+    """
+    if not now:
+        return True
+    if not paused or before is None or now.keys() != before.keys():
+        return False
+    return all(
+        heard != before[name][0] and tasks == before[name][1] and not tasks.get("executing")
+        for name, (heard, tasks) in now.items()
+    )
 
 
 def give_back_memory() -> None:
