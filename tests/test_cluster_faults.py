@@ -49,75 +49,73 @@ EMBED = (
 
 
 @pytest.fixture(scope="module")
-def undisturbed(edges):
+def nursed(edges):
+    """Two workers whose nannies start another in the place of one that died."""
+    with external(edges / "nursed") as cluster, watching(cluster.address, 2) as client:
+        yield cluster.address, client
+
+
+@pytest.fixture(scope="module")
+def undisturbed(edges, nursed):
     """What an embedding gives without a fault, and how long it takes."""
-    with external(edges / "calm") as cluster, watching(cluster.address, 2):
-        begin = time.monotonic()
-        embedded(edges, cluster.address, "calm-vectors")
-        seconds = time.monotonic() - begin
-    return vectors_in(edges / "calm-vectors"), seconds
+    begin = time.monotonic()
+    succeed(fastgrl(*EMBED, "-o", "calm-vectors", "--cluster", nursed[0], cwd=edges))
+    return vectors_in(edges / "calm-vectors"), time.monotonic() - begin
 
 
-def embedded(folder, address, out):
-    done = fastgrl(*EMBED, "-o", out, "--cluster", address, cwd=folder)
-    output, errors = done.communicate(timeout=200)
-    assert done.returncode == 0, errors.decode()
-    return output
+def succeed(program):
+    _, errors = program.communicate(timeout=200)
+    assert program.returncode == 0, errors.decode()
+
+
+def killed_in_the_middle(verb, folder, address, client, *, after):
+    """Run a verb on two workers, one of which is killed after so many tasks."""
+    client.wait_for_workers(2, timeout=60)
+    pids, before = worker_pids(client), tasks_done(client)
+    program = fastgrl(*verb, "--cluster", address, cwd=folder)
+    until(lambda: tasks_done(client) >= before + after)
+    kill(pids[0])
+    succeed(program)
 
 
 @pytest.mark.parametrize("nanny", [True, False])
 @pytest.mark.parametrize("after", [12, 150])
-def test_a_worker_that_is_killed_changes_nothing(edges, undisturbed, nanny, after):
+def test_a_worker_that_is_killed_changes_nothing(edges, nursed, undisturbed, nanny, after):
     (ids, vectors), seconds = undisturbed
-    out = f"killed-{nanny}-{after}"
-    options = () if nanny else ("--no-nanny",)
-    with external(edges / out, 2, *options) as cluster, watching(cluster.address, 2) as client:
-        pids, begin = worker_pids(client), time.monotonic()
-        program = fastgrl(*EMBED, "-o", f"{out}-vectors", "--cluster", cluster.address, cwd=edges)
-        until(lambda: tasks_done(client) >= after)
-        kill(pids[0])
-        _, errors = program.communicate(timeout=200)
-        assert program.returncode == 0, errors.decode()
-        print(f"extra time: {time.monotonic() - begin - seconds:.1f} s on {seconds:.1f} s")
-    found = vectors_in(edges / f"{out}-vectors")
+    out, begin = f"killed-{nanny}-{after}", time.monotonic()
+    verb = (*EMBED, "-o", out)
+    if nanny:
+        killed_in_the_middle(verb, edges, *nursed, after=after)
+    else:
+        alone = edges / f"cluster-{out}"
+        with external(alone, 2, "--no-nanny") as cluster, watching(cluster.address, 2) as client:
+            begin = time.monotonic()
+            killed_in_the_middle(verb, edges, cluster.address, client, after=after)
+    print(f"extra time: {time.monotonic() - begin - seconds:.1f} s on {seconds:.1f} s")
+    found = vectors_in(edges / out)
     assert np.array_equal(found[0], ids)
     assert np.array_equal(found[1], vectors)
 
 
-def test_a_worker_that_is_killed_while_nodes_are_classified_changes_nothing(tmp_path):
+def test_a_worker_that_is_killed_while_nodes_are_classified_changes_nothing(tmp_path, nursed):
     write_digits(tmp_path)
-    verb = ("classify", "edges.csv", "--labels", "labels.csv", "--no-select", "--quiet")
-    alone = fastgrl(*verb, "-o", "alone.csv", cwd=tmp_path)
-    assert alone.wait(100) == 0
-    with external(tmp_path / "cluster") as cluster, watching(cluster.address, 2) as client:
-        pids = worker_pids(client)
-        program = fastgrl(*verb, "-o", "there.csv", "--cluster", cluster.address, cwd=tmp_path)
-        until(lambda: tasks_done(client) >= 30)
-        kill(pids[1])
-        _, errors = program.communicate(timeout=200)
-        assert program.returncode == 0, errors.decode()
+    verb = ("classify", "edges.csv", "--labels", "labels.csv", "--no-select", "--quiet", "-o")
+    succeed(fastgrl(*verb, "alone.csv", cwd=tmp_path))
+    killed_in_the_middle((*verb, "there.csv"), tmp_path, *nursed, after=30)
     one, other = (pd.read_csv(tmp_path / name) for name in ("alone.csv", "there.csv"))
     assert (one["class"] == other["class"]).mean() > 0.995
 
 
-def test_classes_go_from_folder_to_folder_past_a_worker_that_is_killed(tmp_path):
+def test_classes_go_from_folder_to_folder_past_a_worker_that_is_killed(tmp_path, nursed):
     digits = fg.load_dataset("digits")
-    ends = digits.graph.edge_codes()
     (tmp_path / "edges").mkdir()
-    table = pd.DataFrame({"source": ends[:, 0], "target": ends[:, 1]})
+    table = pd.DataFrame(digits.graph.edge_codes(), columns=["source", "target"])
     table.to_parquet(tmp_path / "edges" / "all.parquet")
     write_digits(tmp_path)
-    verb = ("classify", "edges", "--labels", "labels.csv", "--quiet", "--cluster")
-    with external(tmp_path / "cluster") as cluster, watching(cluster.address, 2) as client:
-        calm = fastgrl(*verb, cluster.address, "-o", "calm", cwd=tmp_path)
-        _, errors = calm.communicate(timeout=200)
-        assert calm.returncode == 0, errors.decode()
-        pids, before = worker_pids(client), tasks_done(client)
-        program = fastgrl(*verb, cluster.address, "-o", "killed", cwd=tmp_path)
-        until(lambda: tasks_done(client) >= before + 60)
-        kill(pids[0])
-        _, errors = program.communicate(timeout=200)
-        assert program.returncode == 0, errors.decode()
+    verb = ("classify", "edges", "--labels", "labels.csv", "--quiet", "-o")
+    nursed[1].wait_for_workers(2, timeout=60)
+    succeed(fastgrl(*verb, "calm", "--cluster", nursed[0], cwd=tmp_path))
+    killed_in_the_middle((*verb, "killed"), tmp_path, *nursed, after=60)
     one, other = (pd.read_parquet(tmp_path / name) for name in ("calm", "killed"))
     assert one.equals(other)
 
@@ -149,9 +147,7 @@ def test_a_run_whose_client_and_scheduler_died_goes_on_from_its_checkpoint(edges
         kill(cluster.processes[0].pid)
     before = {path: path.stat().st_mtime_ns for path in (edges / "kept").glob("stage-*/product-*/facts.json")}
     with external(edges / "second", 3) as cluster, watching(cluster.address, 3):
-        program = fastgrl(*verb, "--cluster", cluster.address, cwd=edges)
-        _, errors = program.communicate(timeout=200)
-        assert program.returncode == 0, errors.decode()
+        succeed(fastgrl(*verb, "--cluster", cluster.address, cwd=edges))
     assert {path: path.stat().st_mtime_ns for path in before} == before
     found = vectors_in(edges / "resumed-vectors")
     assert np.array_equal(found[0], ids)
