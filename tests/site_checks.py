@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -125,7 +127,11 @@ def prose_words(text: str) -> Iterator[tuple[int, str]]:
 
 @cache
 def _dictionary() -> Dictionary:
-    return Dictionary.from_files("en_US")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # it leaves closing its files to Python
+        read = Dictionary.from_files("en_US")
+        gc.collect()
+    return read
 
 
 @cache
