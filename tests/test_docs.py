@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import doc_interpreter
@@ -225,8 +226,14 @@ def check_verb(words: list[str]) -> str | None:
     "page", [pytest.param(page, marks=MARKS[page.needs], id=page.path.stem) for page in PAGES]
 )
 def test_every_block_of_a_page_runs_and_prints_what_it_says(page, tmp_path):
-    if page.needs == "torch" and importlib.util.find_spec("torch") is None:
-        pytest.skip("PyTorch is not installed")
+    if page.needs == "torch":
+        for library in ("torch", "jax", "tensorflow"):
+            if f"import {library}\n" in page.text and importlib.util.find_spec(library) is None:
+                pytest.skip(f"{library} is not installed")
+        for block in page.blocks:
+            assert block.kind != "python" or promised_prints(block.code), (
+                f"{page.name}:{block.line}: unchecked"
+            )
     run(page, tmp_path)
 
 
@@ -248,6 +255,19 @@ def test_no_command_hides_in_a_block_that_is_not_run(page):
                     r"\s*(\$ |fastgrl [a-z]|pip install|python |make [a-z]|import fastgrl)", line
                 )
                 assert not hidden, f"{page.name}:{block.line + number}: {line}"
+
+
+@pytest.mark.docs
+@pytest.mark.parametrize("page", [*PAGES[1:], *recorded()], ids=lambda page: page.name)
+def test_lists_are_lists_on_the_site_too(page):
+    item = re.compile(r"\s*([-*]|\d+\.)\s")
+    lines = page.prose.splitlines()
+    for number, (before, line) in enumerate(pairwise(lines), start=2):
+        where = f"{page.name}:{number}: {line}"
+        glued = item.match(line) and before.strip() and not item.match(before) and before[0] not in " \t"
+        assert not glued, f"{where}\na list begins after an empty line"
+        assert not re.match(r"\s*\+ ", line), f"{where}\na plus that begins a line makes a list of it"
+        assert not re.match(r" {1,3}(\||[-*] )", line), f"{where}\nwhat is within a list is indented by 4"
 
 
 @pytest.mark.docs
