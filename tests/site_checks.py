@@ -83,6 +83,8 @@ def source_links(page: Page) -> Iterator[tuple[int, str]]:
 
 def heading_names(page: Page) -> set[str]:
     """The names that a Markdown file's headings get on a page of a repository's host."""
+    if page.path.suffix != ".md":
+        return set()
     names: dict[str, int] = {}
     for heading in re.findall(r"^#{1,6}\s+(.*?)\s*#*$", page.prose, re.M):
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").strip().lower()
@@ -108,11 +110,13 @@ def dead_source_links(page: Page) -> list[str]:
                 dead.append(f"{where}: not an address")
             continue
         target = (page.path.parent / unquote(parts.path)).resolve() if parts.path else page.path
+        # Between pages of the site, the builder looks headings up, under the names that they get there.
+        on_site = page.path.is_relative_to(DOCS) and target.is_relative_to(DOCS)
         if not target.exists():
             dead.append(f"{where}: no such file")
         elif parts.path.startswith("/") or not target.is_relative_to(ROOT):
             dead.append(f"{where}: outside the repository")
-        elif parts.fragment and target.suffix == ".md" and parts.fragment not in heading_names(Page(target)):
+        elif not on_site and parts.fragment not in {"", *heading_names(Page(target))}:
             dead.append(f"{where}: no such heading")
     return dead
 
