@@ -311,12 +311,12 @@ $ cat friends.csv; \\
 ann,bob
 … s
 …
-$ fastgrl --version > version.txt
+$ command -v fastgrl > where.txt
 $ pip install 'fastgrl[io,ann]'
 ```
 
 ```python
-print(len(lines), len(open("version.txt").read()) > 0)  # 1 True
+print(len(lines), len(open("where.txt").read()) > 0)  # 1 True
 ```
 """
 
