@@ -14,7 +14,7 @@ ifneq ($(wildcard ../shared/badinputs),)
 export FASTGRL_BADINPUTS ?= $(abspath ../shared/badinputs)
 endif
 
-.PHONY: help demo test check slow cluster frameworks bench bench-check reproduce reproduce-quick clean
+.PHONY: help demo test check slow docs docs-check cluster frameworks bench bench-check reproduce reproduce-quick clean
 
 # Where the paper is rerun to; what is there already is not run again.
 REPRODUCTION ?= reproduction
@@ -25,6 +25,8 @@ help:
 	@echo "make cluster      the tests on workers of Dask in processes of their own, killed and restarted"
 	@echo "make frameworks   the tests on tensors of PyTorch, JAX and TensorFlow, which it installs"
 	@echo "make check   style, types, import contracts"
+	@echo "make docs         the documentation as a site that needs no network: site/index.html"
+	@echo "make docs-check   every block of it run, links, spelling, the site in a browser if there is one"
 	@echo "make bench   one table per question, side by side with other libraries (an hour; 12 GB of memory, 20 GB of disk; most races need FASTGRL_DATA)"
 	@echo "make bench-check       whether anything became slower than the ratios that are stored (minutes)"
 	@echo "make reproduce         the paper's table and figures, with every method in them: about two hours, may be stopped and resumed"
@@ -52,6 +54,14 @@ cluster: $(STAMP)
 
 frameworks: $(VENV)/.frameworks
 	$(BIN)/python -m pytest -m frameworks tests
+
+# A warning is an error. The variable silences an announcement of the theme, which is none.
+docs: $(STAMP)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict --site-dir site
+	@echo "$(CURDIR)/site/index.html"
+
+docs-check: $(STAMP)
+	$(BIN)/python -m pytest -m docs tests/test_docs.py tests/test_site.py
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -91,4 +101,4 @@ bench-check: $(STAMP)
 	$(BIN)/python benchmarks/check.py
 
 clean:
-	rm -rf $(VENV) build dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist demo site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
