@@ -102,7 +102,7 @@ def table(edges: float, cluster: Cluster, folder: Path, rounds: int) -> None:
         blocks = next((b for b in BLOCKS if name.endswith(f" {b} blocks")), None)
         moved = "" if blocks is None else f"{share_moved(graphs[blocks]):15.2f}"
         print(f"{name:26}{timing.best:9.2f}{timing.noise:10.2f}{timing.best / base:8.2f}{moved}", flush=True)
-    print(neighbours)
+    print(f"{neighbours}, our own workers among them")
 
 
 def share_moved(graph: DistributedGraph) -> float:

@@ -336,3 +336,9 @@ def test_what_fits_offers_every_common_option(words, monkeypatch, capsys):
     fit = "rank design window negative seed max-memory bipartite no-bipartite select no-select"
     reading = "directed weight unweighted delimiter header columns nodes threads"
     assert all(f"--{option}" in shown for option in (fit + " " + reading).split())
+
+
+@pytest.mark.parametrize("option", [("--window", "3"), ("--negative", "2")])
+def test_settings_of_another_design_are_refused(place, capsys, option):
+    error = refused(capsys, "link", "edges.csv", "-o", "new", *option)
+    assert f"{option[0]} is about the designs degree-walk, walk, as-released; log-diffusion has none" in error

@@ -32,6 +32,7 @@ from fastgrl.command_files import (
 from fastgrl.errors import ArgumentError, FastgrlError
 from fastgrl.options import (
     METRICS,
+    WALK_DESIGNS,
     ClusterOptions,
     Edges,
     FitOptions,
@@ -371,6 +372,12 @@ def _say(value: Any, notices: tuple[str, ...], printing: PrintingOptions) -> Non
 def _parameters(fit: FitOptions, *, select: bool, threads: int | None = None) -> Parameters:
     from fastgrl.link_runs import Parameters
 
+    for name in ("window", "negative"):
+        if getattr(fit, name) is not None and fit.design not in WALK_DESIGNS:
+            raise FastgrlError(
+                f"--{name} is about the designs {', '.join(WALK_DESIGNS)}; {fit.design} has none: leave it "
+                "out, or name one of these with --design"
+            )
     return Parameters(
         design=fit.design,
         n_components=fit.rank,

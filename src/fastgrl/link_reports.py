@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fastgrl.terminal import Section, quoted
+from fastgrl.terminal import Section, counted, quoted
 
 if TYPE_CHECKING:
     from fastgrl.certificates import Certificate
@@ -58,10 +58,15 @@ def certificate_rows(measured: Certificate) -> dict[str, str]:
     return {name.strip(): text.strip() for name, _, text in lines}
 
 
+def graph_size(found: Mapping[str, Any]) -> str:
+    """How many nodes and edges there are."""
+    return f"{counted(found['nodes'], 'node')}, {counted(found['edges'], 'edge')}"
+
+
 def fit_rows(found: Mapping[str, Any]) -> dict[str, str]:
     """The graph, the design and its settings, and the time."""
     return {
-        "graph": f"{found['nodes']:,} nodes, {found['edges']:,} edges",
+        "graph": graph_size(found),
         "design": f"{found['design']}, {found['rank']} columns, seed {found['seed']}",
         "settings": settings(found["chosen"]),
         "time": seconds(found["seconds"]),
@@ -124,10 +129,10 @@ def embedding(found: Mapping[str, Any]) -> list[Section]:
 
 def folder_embedding(found: Mapping[str, Any]) -> list[Section]:
     """What `fastgrl embed` shows of a folder that workers embedded."""
-    graph = f"{found['nodes']:,} nodes, {found['edges']:,} edges in {found['blocks']} blocks"
+    graph = f"{graph_size(found)} in {counted(found['blocks'], 'block')}"
     seconds = ", ".join(f"{name} {value:.1f} s" for name, value in found["seconds"].items())
     rows = {"graph": graph, "design": f"{found['design']}, rank {found['rank']}", "took": seconds}
-    files = f"{found['out']}: {len(found['files'])} Parquet files"
+    files = f"{found['out']}: {counted(len(found['files']), 'Parquet file')}"
     written = {"folder": files, "rows": f"{found['nodes']:,}, in the order of their ids"}
     return [("embedding", rows), ("written", written)]
 
@@ -191,7 +196,7 @@ def best_links(node: str, found: Recommendations) -> list[Section]:
 
 def recommendations_written(found: Mapping[str, Any]) -> list[Section]:
     """What `fastgrl recommend` shows beside its file."""
-    rows = {"links": f"{found['links']:,} for {found['nodes']:,} nodes", "file": found["out"]}
+    rows = {"links": f"{found['links']:,} for {counted(found['nodes'], 'node')}", "file": found["out"]}
     return [(found["model"], rows | {"time": f"{found['seconds']:.2f} s"})]
 
 
@@ -199,8 +204,8 @@ def update(found: Mapping[str, Any]) -> list[Section]:
     """What `fastgrl update` shows."""
     done = found["update"]
     rows = {
-        "new": f"{done['new_nodes']:,} nodes, {done['new_edges']:,} edges",
-        "graph": f"{found['nodes']:,} nodes, {found['edges']:,} edges",
+        "new": f"{counted(done['new_nodes'], 'node')}, {counted(done['new_edges'], 'edge')}",
+        "graph": graph_size(found),
         "captured energy": f"{done['captured_before']:.2%} before, {done['captured_after']:.2%} after",
         "work": f"{done['product_columns']:,} columns multiplied, "
         f"where a refit takes {done['refit_product_columns']:,}",
@@ -218,7 +223,7 @@ def evaluation(found: Mapping[str, Any]) -> list[Section]:
     seeds = f"seeds {found['seed']} to {found['seed'] + many - 1}, mean ± deviation" if many else ""
     split = "its official split" if found["split"] == "official" else "20 % of the edges held out at random"
     rows = {
-        "graph": f"{found['nodes']:,} nodes, {found['edges']:,} edges to learn from",
+        "graph": f"{graph_size(found)} to learn from",
         "design": f"{found['design']}, {seeds or 'seed ' + str(found['seed'])}",
         "settings": settings(found["chosen"]),
         "time": seconds(found["seconds"]) + " each" * bool(many),

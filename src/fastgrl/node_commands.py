@@ -37,6 +37,7 @@ from fastgrl.options import (
     ClusterOptions,
     Edges,
     Force,
+    MissingFeatures,
     NodeFileOptions,
     NodeFitOptions,
     NodeModel,
@@ -185,6 +186,7 @@ def predict(
     id_column: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column of ids in the features (the first).")
     ] = None,
+    missing_features: MissingFeatures = None,
     all_classes: Annotated[
         bool, typer.Option("--all-classes", help="A column of probabilities for each class.")
     ] = False,
@@ -205,7 +207,9 @@ def predict(
             ids, new = (classifier.graph_.node_ids if nodes is None else nodes), 0
             chances = classifier.predict_proba(nodes)
         else:
-            files = NodeFileOptions(features=features, id_column=id_column, ignore_unknown=True)
+            files = NodeFileOptions(
+                features, id_column, ignore_unknown=True, missing_features=missing_features
+            )
             ids, new, chances = _of_new_nodes(classifier, edges, nodes_file, table, files, printing)
     columns = _columns(classifier, ids, chances, all_classes=all_classes)
     write_table(out, columns)

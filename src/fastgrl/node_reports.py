@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastgrl import link_reports
-from fastgrl.link_reports import certificate_rows, following, seconds, settings
-from fastgrl.terminal import Section, quoted
+from fastgrl.link_reports import certificate_rows, following, graph_size, seconds, settings
+from fastgrl.terminal import Section, counted, quoted
 
 if TYPE_CHECKING:
     from fastgrl.certificates import Certificate
@@ -65,11 +65,11 @@ def predicted_counts(texts: Array) -> dict[str, int]:
 
 def folder_classes(found: Mapping[str, Any]) -> list[Section]:
     """What `fastgrl classify` shows of a folder that workers classified."""
-    graph = f"{found['nodes']:,} nodes, {found['edges']:,} edges in {found['blocks']} blocks"
-    known = f"{found['labelled']:,} nodes, {len(found['classes'])} classes"
+    graph = f"{graph_size(found)} in {counted(found['blocks'], 'block')}"
+    known = f"{counted(found['labelled'], 'node')}, {len(found['classes'])} classes"
     seconds = ", ".join(f"{name} {value:.1f} s" for name, value in found["seconds"].items())
     rows = {"graph": graph, "labelled": known, "took": seconds}
-    files = f"{found['out']}: {len(found['files'])} Parquet files"
+    files = f"{found['out']}: {counted(len(found['files']), 'Parquet file')}"
     written = {"folder": files, "rows": f"{found['nodes']:,}: id, class, probability"}
     return [("classes", rows), ("written", written)]
 
@@ -81,7 +81,8 @@ def model(found: Mapping[str, Any], files: NodeFiles, measured: Certificate | No
         sections.append(("certificate (measured, not assumed)", certificate_rows(measured)))
     sections.append(("how good it is", _quality_rows(found)))
     shares = {
-        _short(name): f"{count:,} nodes" for name, count in list(found["predicted"].items())[:_MOST_CLASSES]
+        _short(name): counted(count, "node")
+        for name, count in list(found["predicted"].items())[:_MOST_CLASSES]
     }
     more = len(found["predicted"]) - _MOST_CLASSES
     sections.append(("predicted", shares | ({"and": f"{more} other classes"} if more > 0 else {})))
@@ -98,9 +99,10 @@ def model(found: Mapping[str, Any], files: NodeFiles, measured: Certificate | No
 def _fit_rows(found: Mapping[str, Any]) -> dict[str, str]:
     unknown = found["nodes"] - found["labelled"]
     width = "none" if found["features"] is None else f"{found['features']:,} of each node"
+    known = counted(found["labelled"], "node")
     return {
-        "graph": f"{found['nodes']:,} nodes, {found['edges']:,} edges",
-        "labels": f"{found['labelled']:,} nodes in {found['classes']:,} classes, {unknown:,} without a label",
+        "graph": graph_size(found),
+        "labels": f"{known} in {found['classes']:,} classes, {unknown:,} without a label",
         "features": width,
         "design": f"{found['design']}, seed {found['seed']}",
         **_settings(found["chosen"]),
@@ -112,7 +114,7 @@ def _quality_rows(found: Mapping[str, Any]) -> dict[str, str]:
     rows: dict[str, str] = {}
     if found["validation"]:
         count = found["validation"].get("nodes")
-        of = "" if count is None else f" of {count:,} nodes held out"
+        of = "" if count is None else f" of {counted(count, 'node')} held out"
         rows |= {name: value + of for name, value in measures(found["validation"]).items() if name != "nodes"}
     if found["loo_accuracy"] is not None:
         rows["leave one out"] = (
@@ -246,7 +248,7 @@ def evaluation(found: Mapping[str, Any]) -> list[Section]:
     seeds = f"seeds {found['seed']} to {found['seed'] + many - 1}, mean ± deviation" if many else ""
     split = "its official split" if found["split"] == "official" else "a random split of the labelled nodes"
     rows = {
-        "graph": f"{found['nodes']:,} nodes, {found['edges']:,} edges",
+        "graph": graph_size(found),
         "design": f"{found['design']}, {seeds or 'seed ' + str(found['seed'])}",
         **_settings(found["chosen"]),
         "time": seconds(found["seconds"]) + " each" * bool(many),

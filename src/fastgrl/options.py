@@ -19,6 +19,7 @@ from fastgrl.errors import FastgrlError
 
 # Named here as well as in the model, so that help is shown and a wrong name refused before NumPy is loaded.
 DESIGNS = ("log-diffusion", "degree-walk", "walk", "as-released", "shrunken")
+WALK_DESIGNS = ("degree-walk", "walk", "as-released")  # those with a window and a weight of non-edges
 NODE_DESIGNS = ("co-ridge", "jkn", "jkn-text", "jkn-as-released")
 METRICS = ("roc-auc", "average-precision", "hits@K")
 _LARGEST_SEED = 2**64 - 1
@@ -220,6 +221,12 @@ class NodeFitOptions:
     max_memory: _MaxMemory = None
 
 
+MissingFeatures = Annotated[
+    str | None,
+    _table(metavar="zero", **named("missing-features", ("zero",)), help="Zeros for nodes without a row."),
+]
+
+
 @dataclass(frozen=True)
 class NodeFileOptions:
     """Files by node id, and how they are read."""
@@ -235,14 +242,7 @@ class NodeFileOptions:
     ignore_unknown: Annotated[bool, _table("--ignore-unknown", help="Leave out ids that are no nodes.")] = (
         False
     )
-    missing_features: Annotated[
-        str | None,
-        _table(
-            metavar="zero",
-            **named("missing-features", ("zero",)),
-            help="Zeros for nodes without a row.",
-        ),
-    ] = None
+    missing_features: MissingFeatures = None
 
     @property
     def id_and_label(self) -> tuple[str | None, str | None]:

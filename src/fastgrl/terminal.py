@@ -304,7 +304,7 @@ def inspection(
 ) -> list[Section]:
     """What `fastgrl inspect` shows, from the same facts as its JSON."""
     counts = {name.replace("_", " "): f"{facts[name]:,}" for name in _COUNTS}
-    counts["components"] += f", the largest of {facts['largest_component']:,} nodes"
+    counts["components"] += f", the largest of {counted(facts['largest_component'], 'node')}"
     counts["degrees"] = _spread(facts["degrees"]) + ", in and out together" * facts["directed"]
     counts["weights"] = _spread(facts["weights"]) if facts["weighted"] else "none"
     counts["first ids"] = ", ".join(quoted(item, 20) for item in facts["ids_sample"][:5])
@@ -313,6 +313,15 @@ def inspection(
 
 
 _COUNTS = ("rows", "nodes", "edges", "self_loops", "repeats", "isolated", "components")
+
+
+def counted(number: int, noun: str, nouns: str | None = None) -> str:
+    """A number and what it counts.
+
+    >>> counted(1, "node"), counted(1200, "node"), counted(2, "class", "classes")
+    ('1 node', '1,200 nodes', '2 classes')
+    """
+    return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
 
 
 def _spread(figures: Mapping[str, float]) -> str:
