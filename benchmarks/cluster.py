@@ -1,6 +1,6 @@
 """What a cluster costs on one machine: two workers beside two threads, and the bytes that a product moves.
 
-    python benchmarks/cluster.py [--quick] [--edges 1e6,1e7]
+    python benchmarks/cluster.py [--quick] [--edges 1e6,1e7] [--account]
 
 R-MAT graphs, written as Parquet and loaded by the workers. A rank-32 factorisation of the degree-walk matrix,
 16 columns at a time, four rounds, of the same graph in the same order of nodes: in one process with two
@@ -8,13 +8,16 @@ threads, and on a local cluster of two workers with one thread each, for several
 are compared bit for bit before anything is timed.
 
 Bytes: a product with b columns must bring to every worker what the others hold of X, (W − 1) n b 4 bytes for
-all W workers together; beside it what workers have really sent each other.
+all W workers together; beside it what workers have really sent each other. `--account` measures the rest of
+the account in docs/cluster.md instead: seconds of a product, and the most that a worker has held.
 """
 
 from __future__ import annotations
 
 import argparse
+import resource
 import tempfile
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -105,6 +108,43 @@ def table(edges: float, cluster: Cluster, folder: Path, rounds: int) -> None:
     print(f"{neighbours}, our own workers among them")
 
 
+def peak_bytes() -> int:
+    """The most that any worker has held so far."""
+    from distributed import get_client
+
+    kilobytes = get_client().run(lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    return 1024 * max(kilobytes.values())
+
+
+def account(edges: float, folder: Path, blocks: int = 4) -> None:
+    """Seconds of a product and memory of a worker, beside what the account says."""
+    scale = int(np.ceil(np.log2(edges / EDGE_FACTOR)))
+    source = written(rmat(scale, edge_factor=EDGE_FACTOR), folder / f"{edges:g}")
+    with connected(f"local:{WORKERS}", blocks=blocks) as cluster:
+        cluster.gather(cluster.seam.random(4096, 1, np.float32, 0, 0).each(len))  # all modules are loaded
+        before = peak_bytes()
+        graph = load_graph(cluster, source)
+        n, m = graph.num_nodes, graph.num_edges
+        loaded = peak_bytes() - before
+        A, seconds = fg.Matrix(graph.csr), []
+        for number in range(5):
+            X = cluster.seam.random(n, COLUMNS, np.float32, 0, number)
+            cluster.gather(X.each(len))
+            begin = time.perf_counter()
+            cluster.gather((A @ X).each(len))
+            seconds.append(time.perf_counter() - begin)
+        factorise(graph)
+        held = peak_bytes() - before
+    column = n * COLUMNS * 4
+    expected = 2 * column + 8 * m / WORKERS + 2 * (ROUNDS + 1) * column / WORKERS
+    size = f"{n:,} nodes, {m:,} edges; {WORKERS} workers, {blocks} blocks"
+    print(f"\n{size}, {COLUMNS} columns, {ROUNDS} rounds")
+    print(f"{'':26}{'measured':>10}{'account':>10}")
+    print(f"{'a product, s':26}{min(seconds):10.2f}{2e-8 * m / WORKERS:10.2f}")
+    print(f"{'memory of a worker, MB':26}{held / 1e6:10.0f}{expected / 1e6:10.0f}")
+    print(f"{'  while it loads, MB':26}{loaded / 1e6:10.0f}")
+
+
 def share_moved(graph: DistributedGraph) -> float:
     return moved_by_a_product(graph) / ((WORKERS - 1) * graph.num_nodes * COLUMNS * 4)
 
@@ -112,10 +152,16 @@ def share_moved(graph: DistributedGraph) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--edges", default="1e6,1e7", help="sizes, with commas between")
+    parser.add_argument("--account", action="store_true", help="seconds and memory beside the account")
     parser.add_argument("--quick", action="store_true", help="10⁵ edges, one round")
     given = parser.parse_args()
     sizes = [1e5] if given.quick else [float(size) for size in given.edges.split(",")]
     print(header())
+    if given.account:
+        with tempfile.TemporaryDirectory() as folder:
+            for size in sizes:
+                account(size, Path(folder))
+        return
     with tempfile.TemporaryDirectory() as folder, connected(f"local:{WORKERS}") as cluster:
         for size in sizes:
             table(size, cluster, Path(folder), 1 if given.quick else 3)
