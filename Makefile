@@ -61,7 +61,7 @@ docs: $(STAMP)
 	@echo "$(CURDIR)/site/index.html"
 
 docs-check: $(STAMP)
-	$(BIN)/python -m pytest -m docs tests/test_docs.py tests/test_site.py
+	$(BIN)/python -m pytest -m docs tests
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -239,7 +239,7 @@ def test_an_update_takes_new_nodes_in_and_says_what_it_cost(place, fitted, capsy
     assert Path("mine").stat().st_mtime_ns == before
     assert fg.load("newer").score_pairs([("fresh", "n0")]).shape == (1,)
     shown = said(capsys, "update", "mine", "--edges", "new.csv")
-    assert re.search(r"captured energy +\d+\.\d+% before, \d+\.\d+% after", shown)
+    assert re.search(r"captured energy +\d+\.\d+ % before, \d+\.\d+ % after", shown)
     assert fg.load("mine").graph_.num_nodes == 41
     assert "fresh" in said(capsys, "recommend", "mine", "--node", "fresh")
 

@@ -26,6 +26,7 @@ def run(*command: str, folder: Path = ROOT) -> str:
     return done.stdout
 
 
+@pytest.mark.docs
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_run_and_end_with_a_picture(example, tmp_path):
     picture = tmp_path / f"{example.stem}.png"

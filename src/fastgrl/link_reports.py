@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fastgrl.terminal import Section, counted, quoted
+from fastgrl.terminal import Section, counted, percent, quoted
 
 if TYPE_CHECKING:
     from fastgrl.certificates import Certificate
@@ -117,7 +117,7 @@ def measures(found: Mapping[str, Any]) -> dict[str, str]:
         spread = f" ± {100 * found[f'{name}_std']:.2f}" if f"{name}_std" in found else ""
         label = _MEASURES.get(name, name.replace("_", " "))
         share = name in _MEASURES or name.startswith("hits")
-        rows[label] = f"{100 * value:.2f} %{spread}" if share else _figure(value)
+        rows[label] = f"{percent(value)}{spread}" if share else _figure(value)
     return rows
 
 
@@ -206,7 +206,9 @@ def update(found: Mapping[str, Any]) -> list[Section]:
     rows = {
         "new": f"{counted(done['new_nodes'], 'node')}, {counted(done['new_edges'], 'edge')}",
         "graph": graph_size(found),
-        "captured energy": f"{done['captured_before']:.2%} before, {done['captured_after']:.2%} after",
+        "captured energy": "{} before, {} after".format(
+            *(percent(done[f"captured_{when}"]) for when in ("before", "after"))
+        ),
         "work": f"{done['product_columns']:,} columns multiplied, "
         f"where a refit takes {done['refit_product_columns']:,}",
     }
@@ -232,13 +234,16 @@ def evaluation(found: Mapping[str, Any]) -> list[Section]:
     validation = measures(found["validation"])
     if near := found.get("near_best"):
         values = [setting["value"] for setting in near["settings"]]
-        validation["near best"] = f"{len(values)} settings from {min(values):.2%} to {max(values):.2%}"
+        validation["near best"] = (
+            f"{len(values)} settings from {percent(min(values))} to {percent(max(values))}"
+        )
     if validation:
         sections.append(("validation (edges held out of those)", validation))
     sections.append((f"test ({found['test_pairs']:,} pairs)", measures(found["test"])))
     if near:
         test = near["test"]
-        text = f"{test['mean']:.2%} ± {test['std']:.2%}, from {test['min']:.2%} to {test['max']:.2%}"
+        shares = [percent(test[name]) for name in ("mean", "std", "min", "max")]
+        text = "{} ± {}, from {} to {}".format(*shares)
         sections.append((f"test of the {near['count']} settings near the best", {near["metric"]: text}))
     titles = {"dot": "the plain dot product on the same pairs", "both_ways": "both directions averaged"}
     return sections + [(title, measures(found[name])) for name, title in titles.items() if name in found]

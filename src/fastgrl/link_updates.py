@@ -27,7 +27,9 @@ LOSS_ALLOWED = 0.001
 _MOST_ROUNDS = 10
 # A matrix that has changed may be less compressible; beyond this share it is worth a word.
 _SHORTFALL = 0.02
-_SHORT = "the update captures {:.2%} of the new matrix, where the fit captured {:.2%} of its own: fit again"
+_SHORT = (
+    "the update captures {:.2f} % of the new matrix, where the fit captured {:.2f} % of its own: fit again"
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -161,7 +163,7 @@ def update(
         "product_columns": 2 * rounds * rank,
         "refit_product_columns": model.fit_columns,
     }
-    short = () if captured >= (1 - _SHORTFALL) * before else (_SHORT.format(captured, before),)
+    short = () if captured >= (1 - _SHORTFALL) * before else (_SHORT.format(100 * captured, 100 * before),)
     return Updated(grown.graph, replace(fit, model=model, sides=sides, notices=short), figures)
 
 

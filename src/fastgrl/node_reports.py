@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastgrl import link_reports
 from fastgrl.link_reports import certificate_rows, following, graph_size, seconds, settings
-from fastgrl.terminal import Section, counted, quoted
+from fastgrl.terminal import Section, counted, percent, quoted
 
 if TYPE_CHECKING:
     from fastgrl.certificates import Certificate
@@ -279,7 +279,7 @@ def demonstration(found: Mapping[str, Any], measured: Certificate) -> list[Secti
     classes = found["classes"]
     why = classes["explained"]
     rows = {
-        "accuracy": f"{classes['accuracy']:.2%} of the other {classes['others']:,} digits",
+        "accuracy": f"{percent(classes['accuracy'])} of the other {classes['others']:,} digits",
         "why": f"node {why['node']} is a {why['label']} first of all by node {why['by']}, a {why['as']}",
     }
     title = f"classes: from {classes['labelled']} labelled digits, in {classes['seconds']:.2f} s"

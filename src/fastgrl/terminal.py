@@ -324,6 +324,15 @@ def counted(number: int, noun: str, nouns: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
 
 
+def percent(share: float) -> str:
+    """A share for people.
+
+    >>> percent(0.9935)
+    '99.35 %'
+    """
+    return f"{100 * share:.2f} %"
+
+
 def _spread(figures: Mapping[str, float]) -> str:
     return " · ".join(f"{name} {value:,.4g}" for name, value in figures.items())
 
