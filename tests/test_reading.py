@@ -467,6 +467,8 @@ def test_plain_and_compiled_scanners_find_the_same_last_record():
         (b"ann,bob\nbob,eve\neve,ann\nann,joe\njoe,eve\n", {}, False),
         (b"ann,ann\nbob,eve\neve,bob\nbob,joe\njoe,eve\n", {}, False),
         (b"900,901\n1,2\n2,3\n3,1\n1,4\n", {}, False),
+        (b"a,b\nnew,ann\nnew,bob\n", {}, True),
+        (b"ann,bob\neve,joe\nkim,lee\n", {}, False),
     ],
 )
 def test_a_first_line_that_may_be_a_header_is_kept_as_an_edge_and_said(data, options, said):

@@ -307,6 +307,8 @@ def update(
     notices = predictor.notices_
     if predictor.graph_.weights is not None and found.graph.weights is None:
         notices = [*notices, f"the model is weighted and {edges} is not: every new edge weighs 1"]
+    if not value["update"]["new_nodes"] and not value["update"]["new_edges"]:
+        notices = [*notices, f"the model knows every edge of {edges} already"]
     _say({"notices": notices}, found.notices, printing)
     terminal.show(value, link_reports.update(value), as_json=printing.json)
 

@@ -256,9 +256,9 @@ def _of_new_nodes(
     if files.features is not None:
         rows = _like_the_fitted(model, read_feature_file(files.features, unknown, table, files, printing))
     elif model.n_features_in_:
+        new = terminal.counted(len(unknown), "new node")
         raise ArgumentError(
-            f"the model was fitted with features: give those of the {len(unknown)} new nodes of {edges} "
-            "with --features FILE"
+            f"the model was fitted with features: give those of the {new} of {edges} with --features FILE"
         )
     wanted = unknown if nodes_file is None else _wanted(nodes_file, graph, unknown, table, printing)
     if graph.weights is not None or found.weights is not None:

@@ -189,6 +189,8 @@ def explanation(found: Mapping[str, Any]) -> list[Section]:
 def _exactness(found: Mapping[str, Any]) -> str:
     if found["exact"]:
         return "yes: these sums are the model's own score"
+    if not found["difference"]:
+        return "nearly: its last linear step, taken apart here, gives every\nnode the same class"
     share = f"{100 * found['difference']:.1f} %"
     return f"nearly: its last linear step, taken apart here, gives {share}\nof all nodes another class"
 

@@ -32,8 +32,8 @@ from fastgrl.io.text import TextEdges, read_text
 from fastgrl.parallel import use_threads
 
 _HEAD = 4096
-# Of fewer lines than this, hardly any id stands twice.
-_FEW_LINES = 5
+# Of fewer lines than this nothing can be said.
+_FEW_LINES = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,7 +266,8 @@ def _text_notices(layout: Layout, comments: int, trimmed: int) -> list[str]:
 
 def _lonely_first_line(edges: TextEdges) -> list[str]:
     """A first line whose two words stand nowhere else may be a header; it is kept as an edge all the same."""
-    if len(edges.sources) < _FEW_LINES:
+    others = len(edges.sources) - 1
+    if others + 1 < _FEW_LINES or len(edges.ids) - 2 >= 2 * others:  # no other id stands twice either
         return []
     ends = (edges.sources[0], edges.targets[0])
     once = [
