@@ -57,7 +57,7 @@ GROUPS = {
 # Options of `--help-all` alone. What is printed with an error, such as --delimiter, is found by the error.
 RARE = frozenset(
     (
-        *("--delimiter", "--header", "--comment", "--encoding", "--nodes", "--threads", "--blocks"),
+        *("--delimiter", "--comment", "--encoding", "--nodes", "--threads", "--blocks"),
         *("--checkpoint", "--window", "--negative", "--dtype", "--side", "--ridge", "--restart", "--views"),
         *("--rounds", "--balance", "--hops", "--class-weight", "--id-column", "--label-columns"),
         *("--ignore-unknown", "--missing-features", "--all-classes", "--approximate", "--no-progress"),
