@@ -425,6 +425,39 @@ def test_classes_are_those_of_one_process(tmp_path, cluster, features):
     assert (found["class"].to_numpy() == [f"class {one}" for one in alone.predict()]).mean() > 0.998
 
 
+def held_out(folder, data, ids):
+    names = [f"class {number}" for number in data.y[data.validation]]
+    pd.DataFrame({"id": ids[data.validation], "label": names}).to_csv(folder / "held.csv", index=False)
+    return {"validation": str(folder / "held.csv")}
+
+
+def test_settings_are_those_that_tell_validation_nodes_best(tmp_path, cluster):
+    data = connected_blocks(300, seed=3, mixing=0.4)
+    held = held_out(tmp_path, data, node_folders(tmp_path, data))
+    told = classified(cluster, tmp_path, **held)
+    assert told["notices"] == []
+    assert told["validation"]["nodes"] == len(data.validation)
+    chosen = {name: told["chosen"][name] for name in ("restart", "ridge")}
+    figures = {}
+    for restart, ridge in itertools.product((0.1, 0.2), (0.003, 0.01, 0.03, 0.1)):
+        one = classified(cluster, tmp_path, **held, restart=restart, ridge=ridge, force=True)
+        figures[restart, ridge] = one["validation"]["accuracy"]
+    assert told["validation"]["accuracy"] == max(figures.values()) == figures[tuple(chosen.values())]
+
+
+def test_validation_nodes_are_not_trained_on(tmp_path, cluster):
+    data = connected_blocks(300, seed=4)
+    ids = node_folders(tmp_path, data)
+    held = held_out(tmp_path, replace(data, validation=data.train[::2]), ids)
+    told = classified(cluster, tmp_path, **held)
+    assert told["labelled"] == len(data.train) - len(data.train[::2])
+    with pytest.raises(ArgumentError, match="are validation nodes: none is left"):
+        classified(cluster, tmp_path, validation=str(tmp_path / "labels.csv"), force=True)
+    (tmp_path / "held.csv").write_text(f"id,label\n{ids[0]},other\n")
+    with pytest.raises(ArgumentError, match="'other', which no label has"):
+        classified(cluster, tmp_path, **held, force=True)
+
+
 def test_numbers_are_standardised_and_narrow_features_stay_as_they_are(tmp_path, cluster):
     data = connected_blocks(5000, seed=4)
     rng = np.random.default_rng(0)

@@ -88,7 +88,9 @@ def classify(
     """Fit a node classifier and save it as a folder, with how good it is."""
     if workers.cluster is not None and is_parquet_folder(edges):
         _refuse_unused({"--validation": validation, "--predictions": predictions})
-        _classify_folder(edges, labels, out, reading, fit, files, workers, printing, force=force)
+        fixed = None if select or validation is None else True  # nothing else would need validation nodes
+        _refuse_unused({"--predictions": predictions, "--no-select": fixed})
+        _classify_folder(edges, labels, validation, out, reading, fit, files, workers, printing, force=force)
         return
     folder, table = (None, out) if is_table(out) else (out, predictions)
     if folder is None and predictions is not None:
@@ -120,6 +122,7 @@ def classify(
 def _classify_folder(
     edges: str,
     labels: str,
+    validation: str | None,
     out: str,
     reading: ReadingOptions,
     fit: NodeFitOptions,
@@ -147,6 +150,7 @@ def _classify_folder(
             edges,
             out,
             labels=labels,
+            validation=validation,
             features=files.features,
             id_column=files.id_column,
             label_columns=files.id_and_label,

@@ -69,6 +69,10 @@ def folder_classes(found: Mapping[str, Any]) -> list[Section]:
     known = f"{counted(found['labelled'], 'node')}, {len(found['classes'])} classes"
     seconds = ", ".join(f"{name} {value:.1f} s" for name, value in found["seconds"].items())
     rows = {"graph": graph, "labelled": known, "took": seconds}
+    if found["validation"] is not None:
+        held = counted(found["validation"]["nodes"], "node")
+        rows["validation"] = f"{percent(found['validation']['accuracy'])} of {held} held out"
+        rows["chosen"] = f"restart {found['chosen']['restart']}, ridge {found['chosen']['ridge']}"
     files = f"{found['out']}: {counted(len(found['files']), 'Parquet file')}"
     written = {"folder": files, "rows": f"{found['nodes']:,}: id, class, probability"}
     return [("classes", rows), ("written", written)]

@@ -8,30 +8,35 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from fastgrl.checks import Array, integer, shown
+from fastgrl.checks import Array, integer
 from fastgrl.co_ridge import STRUCTURE_WALK
-from fastgrl.co_ridge_grids import DEFAULT_BALANCE, DEFAULT_RESTART, DEFAULT_ROUNDS, FEW_NODES, recipe_for
+from fastgrl.co_ridge_grids import (
+    DEFAULT_BALANCE,
+    DEFAULT_RESTART,
+    DEFAULT_ROUNDS,
+    FEW_NODES,
+    LARGE,
+    RESTARTS,
+    recipe_for,
+)
 from fastgrl.distributed.clusters import Cluster
 from fastgrl.distributed.engines import Pending
 from fastgrl.distributed.features import feature_map, load_features, scaled_features
 from fastgrl.distributed.graphs import DistributedGraph
+from fastgrl.distributed.known_labels import Known, read_held_out, read_known
 from fastgrl.distributed.loading import load_graph
-from fastgrl.distributed.lookups import like_the_nodes, numbers_of
 from fastgrl.distributed.rows import DistributedRows
 from fastgrl.distributed.talls import Tall
 from fastgrl.distributed.writing import check_folder, write_blocks
-from fastgrl.errors import ArgumentError, InputError
+from fastgrl.errors import ArgumentError
 from fastgrl.filters import filtered, smoothed
 from fastgrl.fsvd import fsvd
-from fastgrl.graph import Graph
-from fastgrl.io.labels import read_labels
 from fastgrl.io.layout import Options
-from fastgrl.io.pairs import read_ids
 from fastgrl.io.writers import write_table
 from fastgrl.jkn_features import WALK_RANK
 from fastgrl.leaves import Diagonal, Identity, Matrix
@@ -52,16 +57,10 @@ from fastgrl.stopwatch import Stopwatch
 from fastgrl.view_bases import _ITERATIONS, MOST_EXACT_COLUMNS, PROJECTION
 from fastgrl.walks import walk
 
-NOT_CHOSEN = "from folders nothing is chosen: one view, the usual settings, probabilities as they come"
-
-
-@dataclass(frozen=True, eq=False)
-class Known:
-    """What is known: names of the C classes, numbers of the labelled nodes, and m×C labels of 0 and 1."""
-
-    classes: tuple[str, ...]
-    nodes: Array
-    labels: Array
+NOT_CHOSEN = (
+    "on a cluster nothing is chosen without validation nodes: one view and the usual settings, probabilities "
+    "as they come"
+)
 
 
 @dataclass(frozen=True)
@@ -82,6 +81,12 @@ class Recipe:
         values |= {"balance": DEFAULT_BALANCE, "rounds": DEFAULT_ROUNDS}
         return cls(**values | {name: value for name, value in given.items() if value is not None})
 
+    def alternatives(self, given: dict[str, Any]) -> list[Recipe]:
+        """Every restart and ridge to choose from, where none are given."""
+        restarts = RESTARTS if given.get("restart") is None else (self.restart,)
+        ridges = LARGE.ridges if given.get("ridge") is None else (self.ridge,)
+        return [replace(self, restart=a, ridge=gamma) for a in restarts for gamma in ridges]
+
 
 def classify_folder(
     cluster: Cluster,
@@ -89,6 +94,7 @@ def classify_folder(
     out: str,
     *,
     labels: str,
+    validation: str | None = None,
     features: str | None = None,
     id_column: str | None = None,
     label_columns: tuple[str | None, str | None] = (None, None),
@@ -103,13 +109,16 @@ def classify_folder(
     """Classify the nodes of a folder of Parquet edge lists: a folder of tables with id, class, probability.
 
     `labels` is a file of ids and labels, `features` a folder of Parquet files with a row for every node.
-    Nothing is chosen: rank, restart, ridge, balance and rounds are the usual ones unless `given`. A node has
-    one class.
+    `validation` is another file of ids and labels, of nodes that are not trained on: restart and ridge are
+    those that tell them best. Rank, balance and rounds, and without `validation` these two as well, are the
+    usual ones unless `given`. A node has one class.
     """
     check_folder(out, force=force)
     watch = Stopwatch()
     graph = load_graph(cluster, edges, options=options, directed=directed)
     known = read_known(graph, labels, label_columns)
+    held = None if validation is None else read_held_out(graph, validation, label_columns, known)
+    known = known if held is None else known.without(held.nodes)
     recipe = Recipe.of(graph.num_nodes, **given)
     integer("rank", recipe.rank, least=1)
     watch.stop("read")
@@ -120,8 +129,14 @@ def classify_folder(
     else:
         X = load_features(graph, features, id_column=id_column, missing=missing_features)
         F = scaled_features(X, feature_map(X))
-    Z = coordinates(flow, F, recipe, seed=seed)
-    beliefs = trained(flow, Z, known, recipe, training)
+    figures: dict[str, Any] | None = None
+    if held is None:
+        beliefs = trained(flow, coordinates(flow, F, recipe, seed=seed), known, recipe, training)
+    else:
+        beliefs, recipe, accuracy = best_of(
+            recipe.alternatives(given), flow, F, known, held, training, seed=seed
+        )
+        figures = {"accuracy": accuracy, "nodes": len(held.nodes)}
     watch.stop("fit")
     files = _written(graph, beliefs, known, out)
     watch.stop("write")
@@ -133,36 +148,14 @@ def classify_folder(
         "features": None if features is None else F.shape[1],
         "design": "co-ridge",
         "chosen": recipe.__dict__,
+        "validation": figures,
         "seed": seed,
         "blocks": len(graph.csr.parts),
         "out": out,
         "files": files,
         "seconds": watch.seconds,
-        "notices": [
-            "on a cluster nothing is chosen: one view and the usual settings, probabilities as they come"
-        ],
+        "notices": [NOT_CHOSEN] if held is None else [],
     }
-
-
-def read_known(graph: DistributedGraph, file: str, columns: tuple[str | None, str | None]) -> Known:
-    """The labels of a file, by numbers of nodes; an id that is no node is an error with its line."""
-    listed = like_the_nodes(graph, np.unique(read_ids(file).columns[0]))
-    numbers = numbers_of(graph, listed)
-    there = numbers >= 0
-    # The reader of labels wants a graph to look ids up in: these nodes will do.
-    small = Graph.from_codes([], [], num_nodes=int(there.sum()), node_ids=listed[there])
-    found = read_labels(file, small, id_column=columns[0], label_column=columns[1])
-    if not found.classes:
-        raise InputError(f"{shown(file, 200)} holds no label: every cell is blank")
-    if len(found.classes) < 2:
-        raise ArgumentError(
-            f"{shown(file, 200)} has one class only, {shown(found.classes[0])}: nothing to tell apart"
-        )
-    order = np.argsort(numbers[there][found.nodes], kind="stable")
-    names = np.array(found.classes)
-    which = np.searchsorted(names, found.texts.tolist())[order]
-    labels = np.eye(len(names), dtype=np.float32)[which]
-    return Known(tuple(found.classes), numbers[there][found.nodes][order], labels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,6 +289,32 @@ def trained(flow: Flow, Z: Tall, known: Known, recipe: Recipe, progress: Progres
         if progress is not None:
             progress(done + 1, recipe.rounds)
     return beliefs
+
+
+def best_of(
+    recipes: Sequence[Recipe],
+    flow: Flow,
+    F: Tall | DistributedRows,
+    known: Known,
+    held: Known,
+    progress: Progress | None,
+    *,
+    seed: int,
+) -> tuple[Tall, Recipe, float]:
+    """Beliefs, recipe and accuracy of the one that tells most validation nodes, the first of equals."""
+    truth, best = held.labels.argmax(axis=1), None
+    coordinates_at = functools.lru_cache(maxsize=1)(
+        lambda restart: coordinates(flow, F, replace(recipes[0], restart=restart), seed=seed)
+    )
+    for recipe, part in zip(recipes, portions(progress, [1] * len(recipes)), strict=True):
+        beliefs = trained(flow, coordinates_at(recipe.restart), known, recipe, part)
+        seam = beliefs.cluster.seam
+        told = seam.host(seam.take_rows(beliefs, held.nodes)).argmax(axis=1)
+        accuracy = float((told == truth).mean())
+        if best is None or accuracy > best[2]:
+            best = beliefs, recipe, accuracy
+    assert best is not None
+    return best
 
 
 def _believed(Z: Tall, w: Tall, Q: Tall, ridge: float, known: Known) -> Tall:
