@@ -434,15 +434,14 @@ def held_out(folder, data, ids):
 def test_settings_are_those_that_tell_validation_nodes_best(tmp_path, cluster):
     data = connected_blocks(300, seed=3, mixing=0.4)
     held = held_out(tmp_path, data, node_folders(tmp_path, data))
-    told = classified(cluster, tmp_path, **held)
+    told = classified(cluster, tmp_path, **held, ridge=0.01)
     assert told["notices"] == []
     assert told["validation"]["nodes"] == len(data.validation)
-    chosen = {name: told["chosen"][name] for name in ("restart", "ridge")}
     figures = {}
-    for restart, ridge in itertools.product((0.1, 0.2), (0.003, 0.01, 0.03, 0.1)):
-        one = classified(cluster, tmp_path, **held, restart=restart, ridge=ridge, force=True)
-        figures[restart, ridge] = one["validation"]["accuracy"]
-    assert told["validation"]["accuracy"] == max(figures.values()) == figures[tuple(chosen.values())]
+    for restart in (0.1, 0.2):
+        one = classified(cluster, tmp_path, **held, restart=restart, ridge=0.01, force=True)
+        figures[restart] = one["validation"]["accuracy"]
+    assert told["validation"]["accuracy"] == max(figures.values()) == figures[told["chosen"]["restart"]]
 
 
 def test_validation_nodes_are_not_trained_on(tmp_path, cluster):
