@@ -39,8 +39,9 @@ SHOWN = {
 }
 READING = (
     "Measured by us, mean of {seeds} seeds; in brackets what was published. Bold: ours. Time: training "
-    "seconds on one thread of the same CPU, as a multiple of one fit of ours with its defaults, geometric "
-    "mean over the datasets. It includes a search for settings in these rows: {choosers}."
+    "seconds on one thread of the same CPU, as a multiple of one fit of ours with default settings "
+    "(`select=False`), geometric mean over the datasets. It includes a search for settings, which ours do "
+    "unless told otherwise, in these rows: {choosers}."
 )
 # The rows whose seconds hold a search; those of the others are one training with settings that are given.
 CHOOSERS = ("log-diffusion", "log-diffusion-dot", "paper", "co-ridge")

@@ -115,8 +115,8 @@ def test_without_a_folder_nothing_is_written_and_it_is_said_how(tmp_path, monkey
 
 
 def test_without_jinja2_there_is_a_note_and_all_but_the_page(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for name in ("jinja2", "markupsafe", "matplotlib"):
+        monkeypatch.setitem(sys.modules, name, None)
     assert run(["demo", "-o", str(tmp_path), "--json"]) == 0
     out, err = capsys.readouterr()
     assert err == "note: the page of the demo needs jinja2: pip install 'fastgrl[plots]'\n"

@@ -28,6 +28,7 @@ from fastgrl.distributed.loading import load_graph
 from fastgrl.distributed.places import used
 from fastgrl.distributed.plans import RowPlan
 from fastgrl.errors import ArgumentError, FastgrlError, InputError, ShapeError
+from fastgrl.io import read
 from fastgrl.io.importing import import_graph
 from fastgrl.io.layout import Options
 from fastgrl.linalg import CHUNK_ROWS, subtrees, sum_of_subtrees, tree_sum
@@ -154,7 +155,7 @@ def wrong_folders(tmp_path):
     yield (
         "one is text",
         lambda: write(folder, "b.parquet", source=[1], target=[2]),
-        "text in .* and numbers in",
+        "text in .* and integers in",
     )
     yield (
         "weights",
@@ -171,39 +172,60 @@ def wrong_folders(tmp_path):
         lambda: write(folder, "b.parquet", source=["x", None], target=["y", "z"]),
         "row 2.*missing",
     )
-    yield "mixed", lambda: write(folder, "b.parquet", source=["x"], target=[1]), "text and the other is not"
+    yield (
+        "mixed",
+        lambda: write(folder, "b.parquet", source=["x"], target=[1]),
+        "one column of ids holds text, the other integers",
+    )
     yield (
         "negative",
         lambda: write(folder, "b.parquet", source=["x"], target=["y"], weight=[-1.0]),
         "negative",
     )
+    yield (
+        "other columns",
+        lambda: write(folder, "people.parquet", id=["x"], city=["Rome"]),
+        "'source' and 'target' of 'a.parquet', and in 'id' and 'city' of 'people.parquet'",
+    )
+    yield (
+        "a fraction",
+        lambda: write(folder, "b.parquet", source=[1], target=[0.5]),
+        "numbers with a fraction",
+    )
     yield "damaged", lambda: (folder / "b.parquet").write_bytes(b"PAR1 no"), "b.parquet: not a whole Parquet"
 
 
-@pytest.mark.parametrize("number", range(7))
+@pytest.mark.parametrize("number", range(9))
 @pytest.mark.parametrize("where", ["on a cluster", "in one process"])
 def test_what_is_wrong_with_a_file_is_said_with_its_name(tmp_path, cluster, number, where):
-    kind, make, words = list(wrong_folders(tmp_path))[number]
+    _, make, words = list(wrong_folders(tmp_path))[number]
     make()
-    read = functools.partial(load_graph, cluster) if where == "on a cluster" else fg.read_graph
-    # One process looks at what files have in common before it looks at their numbers.
-    earlier = {"mixed": "text and numbers in", "negative": "has weights"}
-    with pytest.raises(InputError, match=words if where == "on a cluster" else earlier.get(kind, words)):
-        read(str(tmp_path / "edges"))
+    reading = functools.partial(load_graph, cluster) if where == "on a cluster" else fg.read_graph
+    with pytest.raises(InputError, match=words):
+        reading(str(tmp_path / "edges"))
 
 
 @kinds
 @pytest.mark.parametrize("text", [True, False])
 def test_one_process_reads_the_same_folder_as_the_same_graph(tmp_path, directed, weighted, text):
     table = edge_folder(tmp_path / "edges", 300, 2000, text=text, weighted=weighted)
-    found, ours = (
-        fg.read_graph(tmp_path / "edges", directed=directed),
-        in_one_process(table, directed=directed),
-    )
+    ours = in_one_process(table, directed=directed)
+    found = read(str(tmp_path / "edges"), directed=directed).graph
     order = canonical_order_of(found)
     found = found if order is None else reordered(found, order)
     assert np.array_equal(found.node_ids, ours.node_ids)
-    assert (found.to_scipy() != ours.to_scipy()).nnz == 0
+    assert abs(found.to_scipy() - ours.to_scipy()).max() < 1e-12
+
+
+@pytest.mark.parametrize("where", ["on a cluster", "in one process"])
+def test_large_integers_stay_apart_whatever_their_type(tmp_path, cluster, where):
+    write(tmp_path / "edges", "a.parquet", source=np.array([2**60 + 1]), target=np.array([2**60 + 3]))
+    write(tmp_path / "edges", "b.parquet", source=np.array([1], np.uint64), target=np.array([2], np.uint64))
+    if where == "on a cluster":
+        ids = np.concatenate(cluster.gather(load_graph(cluster, str(tmp_path / "edges")).ids))
+    else:
+        ids = fg.read_graph(tmp_path / "edges").node_ids
+    assert sorted(ids.tolist()) == [1, 2, 2**60 + 1, 2**60 + 3]
 
 
 def test_files_without_rows_and_files_of_programs_are_left_out(tmp_path, cluster):
@@ -219,7 +241,7 @@ def test_files_without_rows_and_files_of_programs_are_left_out(tmp_path, cluster
 
 def test_a_folder_of_tables_is_not_imported_and_the_message_says_why(tmp_path):
     write(tmp_path / "edges", "a.parquet", source=["x"], target=["y"])
-    with pytest.raises(ArgumentError, match="folder of Parquet files, which every other verb reads"):
+    with pytest.raises(ArgumentError, match="folder of Parquet files, which verbs that take EDGES read"):
         import_graph(tmp_path / "edges", tmp_path / "graph")
 
 

@@ -371,3 +371,11 @@ def test_a_page_that_says_the_truth_passes(tmp_path):
 )
 def test_a_command_that_does_not_exist_is_found_out(command):
     assert check(command)
+
+
+def test_a_file_that_stands_on_several_pages_is_the_same_on_all():
+    texts = {}
+    for page in PAGES:
+        for block in page.blocks:
+            if block.title is not None and block.title.endswith(".py"):
+                assert texts.setdefault(block.title, block.code) == block.code, f"{page.name}: {block.title}"

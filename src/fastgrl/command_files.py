@@ -95,7 +95,7 @@ def fitted_on(options: ClusterOptions, limit: int | None, printing: PrintingOpti
             yield
 
 
-def is_parquet_folder(source: str) -> bool:
+def is_for_workers(source: str) -> bool:
     """Whether a name is one of a folder of files that workers read: an address, or a folder of no graph."""
     from fastgrl.io.folder_index import INDEX_FILE
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 _CATALOGUE = Path(__file__).with_name("datasets") / "catalogue.toml"
 _MODEL_FILE = "model.json"
-PAPER = ("table-nodes", "table-links", "figure-time", "figure-depth", "figure-rank", "all")
+EXPERIMENTS = ("table-nodes", "table-links", "figure-time", "figure-depth", "figure-rank", "all")
 
 
 def words(allowed: Iterable[str]) -> Callable[[str], list[str]]:

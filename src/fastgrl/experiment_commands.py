@@ -35,7 +35,7 @@ def reproduce(
             metavar="WHAT",
             help="table-nodes, table-links, figure-time, figure-depth, figure-rank, or all.",
             show_default=False,
-            autocompletion=completion.words(completion.PAPER),
+            autocompletion=completion.words(completion.EXPERIMENTS),
         ),
     ] = None,
     only: Annotated[

@@ -19,7 +19,7 @@ from fastgrl.command_files import (
     dataset_or_graph,
     fitted_on,
     ids_of,
-    is_parquet_folder,
+    is_for_workers,
     known_ids,
     known_pairs,
     on_cluster,
@@ -84,7 +84,7 @@ def embed(
     """Write a vector for every node, with its id; the same seed gives the same bits."""
     from fastgrl.io.writers import write_embedding
 
-    if workers.cluster is not None and is_parquet_folder(edges):
+    if workers.cluster is not None and is_for_workers(edges):
         _embed_folder(edges, out, reading, fit, workers, printing, side=side, quick=quick, force=force)
         return
     refuse_mixed_output(out, printing)

@@ -20,7 +20,7 @@ from fastgrl.command_files import (
     dataset_or_graph,
     fitted_on,
     ids_of,
-    is_parquet_folder,
+    is_for_workers,
     is_table,
     known_ids,
     on_cluster,
@@ -86,8 +86,7 @@ def classify(
     force: Force = False,
 ) -> None:
     """Fit a node classifier and save it as a folder, with how good it is."""
-    if workers.cluster is not None and is_parquet_folder(edges):
-        _refuse_unused({"--validation": validation, "--predictions": predictions})
+    if workers.cluster is not None and is_for_workers(edges):
         fixed = None if select or validation is None else True  # nothing else would need validation nodes
         _refuse_unused({"--predictions": predictions, "--no-select": fixed})
         _classify_folder(edges, labels, validation, out, reading, fit, files, workers, printing, force=force)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import re
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,8 +24,8 @@ from fastgrl.errors import ArgumentError, MissingExtraError, UnavailableError
 MISSING = "a cluster needs Dask: pip install 'fastgrl[dask]'"
 _LOCAL = re.compile(r"local(?::(\d+))?")
 _CONNECT_SECONDS = 10
-# How often a cluster that is waited for is looked at, and how often in a row it may be found to be stuck.
-_LOOK_SECONDS, _PATIENCE = 2.0, 15
+# How often a cluster that is waited for is looked at, and how long nothing may go on there.
+_LOOK_SECONDS, _PATIENCE_SECONDS = 2.0, 30.0
 
 
 @contextmanager
@@ -141,7 +143,7 @@ def engine_of(client: Any) -> Engine:
 def _wait(client: Any, futures: Sequence[Any]) -> None:
     """Until all are done; workers that are all gone, or out of memory, would let us wait for ever."""
     wait: Any = import_module("distributed").wait
-    patience, before = _PATIENCE, None
+    begin = _Look()
     while True:
         try:
             wait(list(futures), timeout=_LOOK_SECONDS)
@@ -151,36 +153,39 @@ def _wait(client: Any, futures: Sequence[Any]) -> None:
             paused = [name for name, worker in workers.items() if worker.get("status") == "paused"]
             if paused:
                 client.run(give_back_memory, workers=paused, on_error="ignore")
-            now = _told_by(workers)
-            patience, before = (patience - 1 if _is_stuck(now, before, paused) else _PATIENCE), now
-            if patience == 0:
+            now = _Look.at(workers)
+            if now.goes_on_from(begin, paused):
+                begin = now
+            elif now.is_too_long_after(begin):
                 raise UnavailableError(_stuck(len(workers), len(paused))) from None
 
 
-_Told = dict[str, tuple[Any, dict[str, int]]]
+@dataclass(frozen=True)
+class _Look:
+    """What is known of every worker at a moment: when it was heard of last, and how many tasks it has."""
 
+    moment: float = field(default_factory=time.monotonic)
+    heard: dict[str, Any] = field(default_factory=dict)
+    tasks: dict[str, dict[str, int]] = field(default_factory=dict)
 
-def _told_by(workers: dict[str, Any]) -> _Told:
-    """When every worker was heard of last, and how many tasks of every kind it said that it has."""
-    return {
-        name: (worker.get("last_seen"), worker.get("metrics", {}).get("task_counts", {}))
-        for name, worker in workers.items()
-    }
+    @classmethod
+    def at(cls, workers: dict[str, Any]) -> _Look:
+        """What a scheduler says now."""
+        heard = {name: worker.get("last_seen") for name, worker in workers.items()}
+        told = {name: worker.get("metrics", {}) for name, worker in workers.items()}
+        return cls(heard=heard, tasks={name: one.get("task_counts", {}) for name, one in told.items()})
 
+    def goes_on_from(self, before: _Look, paused: Sequence[str]) -> bool:
+        """Whether waiting is worth it: a worker executes a task, or has other tasks than before."""
+        if not self.tasks:
+            return False
+        busy = any(tasks.get("executing") for tasks in self.tasks.values())
+        return not paused or busy or self.tasks != before.tasks
 
-def _is_stuck(now: _Told, before: _Told | None, paused: Sequence[str]) -> bool:
-    """Whether no worker is left, or some have paused and all say again that they do just what they did.
-
-    A worker that was not heard of meanwhile is busy: it moves what it holds to its disk.
-    """
-    if not now:
-        return True
-    if not paused or before is None or now.keys() != before.keys():
-        return False
-    return all(
-        heard != before[name][0] and tasks == before[name][1] and not tasks.get("executing")
-        for name, (heard, tasks) in now.items()
-    )
+    def is_too_long_after(self, before: _Look) -> bool:
+        """Whether patience is over: all were heard of since, for one that is not moves things to its disk."""
+        silent = any(heard == before.heard.get(name) for name, heard in self.heard.items())
+        return not silent and self.moment - before.moment > _PATIENCE_SECONDS
 
 
 def give_back_memory() -> None:

@@ -47,23 +47,24 @@ def embed_folder(
 ) -> dict[str, Any]:
     """Embed the graph in a folder of Parquet edge lists into a folder of Parquet files, one for every block.
 
-    `source` and `out` are paths or addresses that fsspec knows and all workers see; an existing `out` is
-    replaced with `force` only. `design` is "log-diffusion", "degree-walk" or "walk", whose settings have the
-    names that `LinkPredictor` gives them; `rank` is the number of columns, `side` "left" or "right".
+    `source` is a path or an address that fsspec knows, `out` a path that all workers share; an existing `out`
+    is replaced with `force` only. `design` is "log-diffusion", "degree-walk" or "walk", whose settings have
+    the names that `LinkPredictor` gives them; `rank` is the number of columns, `side` "left" or "right".
     `options` says which columns of the files are which. Nodes come in the order of their ids. For the walk
     designs the vectors are, bit for bit, those of one process; for log-diffusion they are those of
     `embed(quick=True)` with as many kept entries and rounds. Returns counts, settings, names of files and
     seconds.
 
         with connected("tcp://host:8786") as cluster:
-            embed_folder(cluster, "s3://bucket/edges", "s3://bucket/vectors", design="degree-walk")
+            embed_folder(cluster, "s3://bucket/edges", "/shared/vectors", design="degree-walk")
     """
     check_folder(out, force=force)
     if design not in DESIGNS:
         raise ArgumentError(f"on a cluster the design is one of {', '.join(DESIGNS)}, got {shown(design)}")
     watch = Stopwatch()
     graph = load_graph(cluster, source, options=options, directed=directed)
-    columns = integer("rank", DEFAULT_RANKS[design] if rank is None else rank, least=1, most=graph.num_nodes)
+    usual = min(DEFAULT_RANKS[design], graph.num_nodes)
+    columns = integer("rank", usual if rank is None else rank, least=1, most=graph.num_nodes)
     watch.stop("read")
     how: dict[str, Any] = {"columns": columns, "side": side, "seed": seed, "progress": progress}
     if design == "log-diffusion":

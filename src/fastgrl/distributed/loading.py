@@ -25,7 +25,16 @@ from fastgrl.distributed.rows import DistributedRows
 from fastgrl.distributed.transposing import exchanged
 from fastgrl.errors import ArgumentError, InputError, MissingExtraError
 from fastgrl.io.layout import Options
-from fastgrl.io.parquet import PARQUET_ENDINGS, _numbered, check_alike, is_hidden, opened_table
+from fastgrl.io.parquet import (
+    PARQUET_ENDINGS,
+    Traits,
+    _numbered,
+    check_alike,
+    is_hidden,
+    kind_of_ids,
+    opened_table,
+    whole_ids,
+)
 from fastgrl.kernels import CSR
 
 _SAMPLED = 1000  # ids of each file by which groups are cut
@@ -39,16 +48,15 @@ class EdgeFile:
     sources: Array
     targets: Array
     weights: Array | None
+    traits: Traits | None = None  # None: it has no rows
 
 
 @dataclass(frozen=True, eq=False)
 class FileFacts:
-    """What the caller learns of a file: edges, some ids, their kind, and whether there are weights."""
+    """What the caller learns of a file: some of its ids, and what others must have in common with it."""
 
-    edges: int
     sample: Array
-    kind: str
-    weighted: bool
+    traits: Traits | None
 
 
 def parquet_files(folder: str) -> list[str]:
@@ -90,6 +98,7 @@ def load_graph(
     files = cluster.submit([Pending(read_file, (path, options or Options())) for path in paths])
     told = cluster.gather([Pending(facts_of, (file,)) for file in files])
     files, told = _with_edges(folder, paths, files, told)
+    weighted = told[0].traits is not None and told[0].traits.weighted
     pieces = _ids_by_group(cluster, files, told)
     groups = cluster.submit([Pending(merged_ids, (some,)) for some in pieces])
     counts = cluster.gather([Pending(len, (group,)) for group in groups])
@@ -98,14 +107,14 @@ def load_graph(
     plan = cluster.plan(int(offsets[-1]))
 
     def rows() -> DistributedRows:
-        return _rows(cluster, edges, plan, directed=directed, weighted=told[0].weighted)
+        return _rows(cluster, edges, plan, directed=directed, weighted=weighted)
 
     kept = rows() if cluster.checkpoint is None else cluster.checkpoint.rows("rows", rows, cluster)
     counted = cluster.gather(
         [Pending(row_facts, (part, a)) for part, (a, _) in zip(kept.futures, plan.bounds, strict=True)]
     )
     ids = _ids_by_block(cluster, groups, offsets, plan.bounds)
-    return DistributedGraph(kept, ids, directed, told[0].weighted, RowFacts.of_all(counted))
+    return DistributedGraph(kept, ids, directed, weighted, RowFacts.of_all(counted))
 
 
 def fingerprint(path: str) -> list[Any]:
@@ -140,22 +149,20 @@ def read_file(path: str, options: Options) -> EdgeFile:
             if not table.rows:
                 none = np.empty(0, np.int64)
                 return EdgeFile(none, none, none, None)
-            ends, weights = table.ends(), table.weights()
+            (sources, targets), weights = map(whole_ids, table.ends()), table.weights()
+            traits = Traits(name, table.id_columns, kind_of_ids(name, sources, targets), weights is not None)
     except OSError as error:
         raise InputError(f"{name} cannot be read: {error}") from None
-    ids, numbers = _sorted_numbers(name, *ends)
-    return EdgeFile(ids, numbers[0], numbers[1], weights)
+    ids, numbers = _sorted_numbers(sources, targets)
+    return EdgeFile(ids, numbers[0], numbers[1], weights, traits)
 
 
-def _sorted_numbers(name: str, sources: Any, targets: Any) -> tuple[Array, Array]:
+def _sorted_numbers(sources: Any, targets: Any) -> tuple[Array, Array]:
     """The distinct ids of both columns, sorted, and where each edge's ends stand among them."""
-    numbers = [isinstance(side, np.ndarray) for side in (sources, targets)]
-    if all(numbers):
-        both = np.stack([_signed(sources), _signed(targets)])
+    if isinstance(sources, np.ndarray):
+        both = np.stack([sources, targets])
         ids, places = np.unique(both, return_inverse=True)
         return ids, places.reshape(both.shape)
-    if any(numbers):
-        raise InputError(f"{name}: one of the two columns of ids is text and the other is not")
     texts, codes = _numbered(sources, targets)
     order = sorted(range(len(texts)), key=texts.__getitem__)
     place = np.empty(len(order), np.int64)
@@ -165,30 +172,22 @@ def _sorted_numbers(name: str, sources: Any, targets: Any) -> tuple[Array, Array
     return ids, place[np.asarray(codes).T]
 
 
-def _signed(ids: Array) -> Array:
-    """Integers as int64 wherever they fit."""
-    if ids.dtype.kind == "u" and ids.max(initial=0) >= 2**63:
-        return ids
-    return ids.astype(np.int64) if ids.dtype.kind in "ui" else ids
-
-
 def facts_of(file: EdgeFile) -> FileFacts:
     """What the caller is told of a file."""
     step = max(1, len(file.ids) // _SAMPLED)
-    kind = "text" if file.ids.dtype == object else "numbers"
-    return FileFacts(len(file.sources), file.ids[step // 2 :: step], kind, file.weights is not None)
+    return FileFacts(file.ids[step // 2 :: step], file.traits)
 
 
 def _with_edges(
     folder: str, paths: list[str], files: list[Any], facts: list[FileFacts]
 ) -> tuple[list[Any], list[FileFacts]]:
     """The files that have rows, which must be parts of one table."""
-    kept = [i for i, one in enumerate(facts) if one.edges]
+    kept = [i for i, one in enumerate(facts) if one.traits is not None]
     if not kept:
         raise InputError(f"{shown(folder, 200)}: none of its {len(paths)} Parquet files has edges")
-    told = [(paths[i], facts[i].kind, facts[i].weighted) for i in kept]
-    for one in told:
-        check_alike(told[0], one)
+    traits = [one.traits for one in facts if one.traits is not None]
+    for one in traits:
+        check_alike(traits[0], one)
     return [files[i] for i in kept], [facts[i] for i in kept]
 
 

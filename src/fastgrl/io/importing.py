@@ -99,8 +99,8 @@ def import_graph(
     check_options(source, options, nodes)
     if is_parquet_folder(source):
         raise ArgumentError(
-            f"{named(source)} is a folder of Parquet files, which every other verb reads as it is; an import "
-            "takes one file"
+            f"{named(source)} is a folder of Parquet files, which verbs that take EDGES read as it is; an "
+            "import takes one file"
         )
     if is_folder(source):
         raise ArgumentError(f"{named(source)} is a folder; a graph on disk need not be imported again")

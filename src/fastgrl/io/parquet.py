@@ -33,29 +33,83 @@ def graph_from_parquet_folder(
     folder: Path, options: Options, *, nodes: Any, directed: bool
 ) -> tuple[Graph, dict[str, str], tuple[str, ...]]:
     """A graph from all Parquet files below a folder, one after another; those without rows are left out."""
-    files = [(str(path), path) for path in parquet_files_below(folder)]
-    tables = [opened_table(name, path, options, may_be_empty=True) for name, path in files]
-    tables = [table for table in tables if table.rows]
-    if not tables:
+    files = list(parquet_files_below(folder))
+    parts = [part for path in sorted(files) if (part := _part_in(path, options)) is not None]
+    if not parts:
         raise InputError(f"{shown(str(folder), 200)}: none of its {len(files)} Parquet files has edges")
-    ends = [table.ends() for table in tables]
-    for table, pair in zip(tables, ends, strict=True):
-        check_alike(
-            (tables[0].name, _id_kind(ends[0]), tables[0].weight >= 0),
-            (table.name, _id_kind(pair), table.weight >= 0),
-        )
-    sources, targets = (_one_below_another([pair[side] for pair in ends]) for side in range(2))
-    weights = None if tables[0].weight < 0 else np.concatenate([table.weights() for table in tables])
+    for part in parts:
+        check_alike(parts[0].traits, part.traits)
+    sources, targets = (_one_below_another([part.ends[side] for part in parts]) for side in range(2))
+    weights = [part.weights for part in parts if part.weights is not None]
     encoded = _encoded(sources, targets, nodes)
-    graph = Graph._from_encoded(encoded, weights=weights, directed=directed)
-    described = {"files": f"{len(files)}"} | tables[0].described()
-    return graph, described, tables[0].notices
+    graph = Graph._from_encoded(
+        encoded, weights=np.concatenate(weights) if weights else None, directed=directed
+    )
+    return graph, {"files": f"{len(files)}"} | parts[0].described, parts[0].notices
 
 
-def parquet_files_below(folder: Path) -> list[Path]:
-    """The Parquet files of a folder and the folders in it, by name; none that is hidden or begins with _."""
-    found = [path for path in folder.rglob("*") if path.suffix in PARQUET_ENDINGS and path.is_file()]
-    return sorted(path for path in found if not is_hidden(path.relative_to(folder).parts))
+@dataclass(frozen=True)
+class Traits:
+    """What files must have in common to be parts of one table of edges."""
+
+    name: str
+    columns: tuple[str, str]
+    ids: str
+    weighted: bool
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    traits: Traits
+    ends: tuple[Any, Any]
+    weights: Array | None
+    described: dict[str, str]
+    notices: tuple[str, ...]
+
+
+def _part_in(path: Path, options: Options) -> _Part | None:
+    """The edges of one file, which is closed again; None if it has no rows."""
+    table = opened_table(str(path), path, options, may_be_empty=True)
+    try:
+        if not table.rows:
+            return None
+        sources, targets = map(whole_ids, table.ends())
+        traits = Traits(
+            str(path), table.id_columns, kind_of_ids(str(path), sources, targets), table.weight >= 0
+        )
+        return _Part(traits, (sources, targets), table.weights(), table.described(), table.notices)
+    finally:
+        table.file.close()
+
+
+def whole_ids(ids: Any) -> Any:
+    """Integers as int64 wherever they fit; other ids as they are."""
+    if not isinstance(ids, np.ndarray) or ids.dtype.kind not in "ui":
+        return ids
+    return ids if ids.dtype.kind == "u" and ids.max(initial=0) >= 2**63 else ids.astype(np.int64)
+
+
+_KINDS = {"i": "integers", "u": "integers above 2⁶³", "f": "numbers with a fraction"}
+
+
+def kind_of_ids(name: str, sources: Any, targets: Any) -> str:
+    """What the ids of a file are, in words; two kinds are never brought to one: some ids would be lost."""
+    ends = (sources, targets)
+    one, other = (_KINDS[side.dtype.kind] if isinstance(side, np.ndarray) else "text" for side in ends)
+    if one != other:
+        raise InputError(f"{name}: one column of ids holds {one}, the other {other}; make them alike")
+    return one
+
+
+def parquet_files_below(folder: Path) -> Iterator[Path]:
+    """The Parquet files of a folder and the folders in it; none that is hidden or begins with _."""
+    for path in folder.rglob("*"):
+        if (
+            path.suffix in PARQUET_ENDINGS
+            and not is_hidden(path.relative_to(folder).parts)
+            and path.is_file()
+        ):
+            yield path
 
 
 def is_hidden(parts: Iterable[str]) -> bool:
@@ -63,19 +117,20 @@ def is_hidden(parts: Iterable[str]) -> bool:
     return any(part.startswith((".", "_")) for part in parts)
 
 
-def check_alike(first: tuple[str, str, bool], other: tuple[str, str, bool]) -> None:
-    """Refuse two files (name, kind of ids, whether weighted) that are not parts of one table."""
-    names = [shown(PurePath(name).name, 100) for name in (first[0], other[0])]
-    if other[1] != first[1]:
-        raise InputError(f"ids are {first[1]} in {names[0]} and {other[1]} in {names[1]}; make them alike")
-    if other[2] != first[2]:
-        with_, without = names if first[2] else names[::-1]
+def check_alike(first: Traits, other: Traits) -> None:
+    """Refuse two files that are not parts of one table."""
+    names = [shown(PurePath(one.name).name, 100) for one in (first, other)]
+    if other.columns != first.columns:
+        pairs = [" and ".join(map(shown, one.columns)) for one in (first, other)]
+        raise InputError(
+            f"ids are in the columns {pairs[0]} of {names[0]}, and in {pairs[1]} of {names[1]}: name them "
+            "with --columns, or take files that hold no edges away"
+        )
+    if other.ids != first.ids:
+        raise InputError(f"ids are {first.ids} in {names[0]} and {other.ids} in {names[1]}; make them alike")
+    if other.weighted != first.weighted:
+        with_, without = names if first.weighted else names[::-1]
         raise InputError(f"{with_} has weights and {without} has none; pass unweighted, or add them")
-
-
-def _id_kind(ends: tuple[Any, Any]) -> str:
-    kinds = ["numbers" if isinstance(side, np.ndarray) else "text" for side in ends]
-    return kinds[0] if kinds[0] == kinds[1] else f"{kinds[0]} and {kinds[1]}"
 
 
 def _one_below_another(columns: list[Any]) -> Any:
@@ -109,9 +164,14 @@ class Table:
         kinds = {_kind_of(self.file.schema_arrow.field(i).type) for i in (self.source, self.target)}
         return kinds.pop() if len(kinds) == 1 else "other"
 
+    @property
+    def id_columns(self) -> tuple[str, str]:
+        """The names of the two columns of ids."""
+        return self.names[self.source], self.names[self.target]
+
     def ends(self) -> tuple[Any, Any]:
         """Both columns of ids: an array of numbers, or an Arrow array of text."""
-        source, target = (self.names[i] for i in (self.source, self.target))
+        source, target = self.id_columns
         return (
             _ids(self.name, source, _column(self.name, self.file, source)),
             _ids(self.name, target, _column(self.name, self.file, target)),

@@ -126,10 +126,11 @@ def _read(
 ) -> Reading:
     check_options(source, options, nodes)
     with use_threads(n_threads):
-        if is_folder(source) and not is_parquet_folder(source):
+        tables = is_parquet_folder(source)
+        if is_folder(source) and not tables:
             return _from_folder(source, options, directed, encoding, nodes)
         listed = None if nodes is None else read_nodes(nodes)
-        if is_parquet_folder(source):
+        if tables:
             return _from_parquet_folder(Path(source), options, directed, encoding, listed)
         with opened(source) as file:
             head = file.read(_HEAD)
@@ -314,7 +315,7 @@ def is_parquet_folder(source: Any) -> bool:
     """Whether a source is a folder of Parquet files, and not a graph on disk."""
     if not is_folder(source) or os.path.lexists(os.path.join(source, INDEX_FILE)):
         return False
-    return bool(parquet_files_below(Path(source)))
+    return any(True for _ in parquet_files_below(Path(source)))
 
 
 def _from_parquet_folder(

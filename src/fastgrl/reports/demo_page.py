@@ -17,7 +17,7 @@ from fastgrl.reports.demo_drawings import (
     drawn_values,
     picture,
 )
-from fastgrl.reports.documents import rendered
+from fastgrl.reports.documents import rendered, templates
 from fastgrl.reports.grids import Entry, Grid, signed, words
 
 if TYPE_CHECKING:
@@ -38,8 +38,12 @@ class Pictures:
     pixels: Array
 
 
+_WHAT = "the page of the demo"
+
+
 def demo_page(found: Mapping[str, Any], pictures: Pictures, commands: Sequence[Command]) -> str:
     """The whole page as one HTML document, from what `fastgrl demo --json` has; every value is escaped."""
+    templates(_WHAT)
     map_words = f"A map of {found['nodes']:,} digits. {_clusters(found)}"
     values_words = "; ".join(
         f"{one.name}: from {one.values[0]:.4g} to {one.values[-1]:.4g}, {len(one.values)} values"
@@ -48,7 +52,7 @@ def demo_page(found: Mapping[str, Any], pictures: Pictures, commands: Sequence[C
     shares = found["classes"]["explained"]["pixels"]
     return rendered(
         "demo.html",
-        "the page of the demo",
+        _WHAT,
         styles=("page.css", "demo.css"),
         found=found,
         links=found["links"],

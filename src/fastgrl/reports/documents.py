@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from importlib import resources
+from importlib import import_module, resources
 from typing import TYPE_CHECKING, Any
 
 from fastgrl.errors import MissingExtraError
@@ -25,12 +25,17 @@ _VARIABLES = {
 }
 
 
-def rendered(name: str, what: str, *, styles: tuple[str, ...] = ("page.css",), **values: Any) -> str:
-    """A template with its values, each of them escaped; `what` needs jinja2, if it is missing."""
+def templates(what: str) -> Any:
+    """Jinja2, which drawings need as well (markupsafe comes with it); `what` is what needs it."""
     try:
-        import jinja2
+        return import_module("jinja2")
     except ImportError:
         raise MissingExtraError(f"{what} needs jinja2: pip install 'fastgrl[plots]'") from None
+
+
+def rendered(name: str, what: str, *, styles: tuple[str, ...] = ("page.css",), **values: Any) -> str:
+    """A template with its values, each of them escaped; `what` needs jinja2, if it is missing."""
+    jinja2 = templates(what)
     surroundings = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
