@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from test_page_in_browser import SCHEMES, WIDTHS, browser
+from browsers import SCREENS, browser, offline, untroubled
 
 from fastgrl.cli import run
 
@@ -19,19 +19,11 @@ def address(tmp_path_factory):
     return (folder / "demo.html").as_uri()
 
 
-@pytest.fixture(params=[(width, scheme) for width in WIDTHS for scheme in SCHEMES], ids=str)
+@pytest.fixture(params=SCREENS, ids=str)
 def opened(request, browser, address):
-    width, scheme = request.param
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    context.set_offline(True)
-    page, troubles = context.new_page(), []
-    page.on("console", lambda message: troubles.append(message.text))
-    page.on("pageerror", lambda error: troubles.append(str(error)))
-    page.on("requestfailed", lambda request: troubles.append(request.url[:80]))
-    page.goto(address)
-    yield page
-    assert troubles == []
-    context.close()
+    with offline(browser, request.param) as window, untroubled(window) as page:
+        page.goto(address)
+        yield page
 
 
 def open_all(page):

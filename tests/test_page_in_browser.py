@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from urllib.parse import urlparse
 from urllib.request import url2pathname
 
 import pytest
+from browsers import SCREENS, browser, offline, untroubled
 from report_cases import demo_records
 
 from fastgrl.experiments.records import FILE, read_records
@@ -16,28 +16,7 @@ from fastgrl.reports import write_report
 
 pytestmark = pytest.mark.slow
 
-WIDTHS = [1280, 390]
-SCHEMES = ["light", "dark"]
-_OPTIONS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="a browser is driven by playwright")
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if program is None:
-        pytest.skip("no Chromium is installed on this machine")
-    with playwright.sync_playwright() as running:
-        opened = running.chromium.launch(executable_path=program, args=_OPTIONS)
-        yield opened
-        opened.close()
+__all__ = ["browser"]
 
 
 @pytest.fixture(scope="module", params=["made-up", "reproduction-quick"])
@@ -49,19 +28,11 @@ def address(request, tmp_path_factory):
     return write_report(demo_records(), load_specs(), tmp_path_factory.mktemp("report")).page.as_uri()
 
 
-@pytest.fixture(params=[(width, scheme) for width in WIDTHS for scheme in SCHEMES], ids=str)
+@pytest.fixture(params=SCREENS, ids=str)
 def opened(request, browser, address):
-    width, scheme = request.param
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    context.set_offline(True)
-    page, troubles = context.new_page(), []
-    page.on("console", lambda message: troubles.append(message.text))
-    page.on("pageerror", lambda error: troubles.append(str(error)))
-    page.on("requestfailed", lambda request: troubles.append(request.url[:80]))
-    page.goto(address)
-    yield page
-    assert troubles == []
-    context.close()
+    with offline(browser, request.param) as window, untroubled(window) as page:
+        page.goto(address)
+        yield page
 
 
 def column(page, number):

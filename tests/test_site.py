@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from browsers import SCREENS, browser, offline, untroubled
 from doc_blocks import DOCS, ROOT, Page
 from site_checks import (
     WORDS,
@@ -26,17 +26,16 @@ from site_checks import (
 
 pytestmark = pytest.mark.docs
 
+__all__ = ["browser"]
+
 TEXTS = [
     *(Page(ROOT / name) for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
     *map(Page, sorted(DOCS.rglob("*.md"))),
 ]
-WIDTHS = [1280, 390]
-SCHEMES = ["light", "dark"]
 OPENED = ["index", "start", "links", "frameworks", "api", "performance", "results/paper/tables/table-links"]
 # The reference is hundreds of entries of one form: some of them are looked at, since each costs time.
 FEWER = """['.md-content .doc-object', '.md-nav--secondary .md-nav__item'].forEach(
     kind => [...document.querySelectorAll(kind)].slice(12).forEach(each => each.remove()))"""
-_OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 
 
 @pytest.fixture(scope="module")
@@ -185,41 +184,17 @@ def test_a_dead_link_and_a_misspelt_word_are_found_out(tmp_path):
     assert [word for _, word in prose_words("a **b**, c-d: `e`, --force")] == ["a", "b", "c", "d"]
 
 
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="a browser is driven by playwright")
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if program is None:
-        pytest.skip("no Chromium is installed on this machine")
-    with playwright.sync_playwright() as running:
-        opened = running.chromium.launch(executable_path=program, args=_OPTIONS)
-        yield opened
-        opened.close()
-
-
-@pytest.fixture(scope="module", params=[(w, s) for w in WIDTHS for s in SCHEMES], ids=str)
+@pytest.fixture(scope="module", params=SCREENS, ids=str)
 def context(request, browser):
-    width, scheme = request.param
-    made = browser.new_context(
-        viewport={"width": width, "height": 900},
-        color_scheme=scheme,
-        permissions=["clipboard-read", "clipboard-write"],
-    )
-    made.set_offline(True)
-    made.set_default_timeout(10_000)
-    yield made
-    made.close()
+    with offline(browser, request.param, permissions=["clipboard-read", "clipboard-write"]) as window:
+        window.set_default_timeout(10_000)
+        yield window
 
 
 @pytest.fixture
 def page(context):
-    opened, troubles = context.new_page(), []
-    opened.on("console", lambda message: troubles.append(message.text))
-    opened.on("pageerror", lambda error: troubles.append(str(error)))
-    opened.on("requestfailed", lambda request: troubles.append(request.url))
-    yield opened
-    opened.close()
-    assert troubles == []
+    with untroubled(context) as opened:
+        yield opened
 
 
 def width(page) -> int:
