@@ -57,12 +57,11 @@ OUT_OF_MEMORY = r"error: .*(memory is full|died again and again).*--blocks"
 @functools.cache
 def bytes_at_rest() -> int:
     """What a worker holds before it has done anything, which depends on versions of libraries."""
-    program = (
-        "import distributed, fastgrl.distributed.embedding, pandas, pyarrow.parquet, resource\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
-    )
+    libraries = "distributed, fastgrl.distributed.embedding, pandas, psutil, pyarrow.parquet"
+    # Not the most that it ever held: a process that was forked begins with that of the one before it.
+    program = f"import {libraries}; print(psutil.Process().memory_info().rss)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    return 1024 * int(done.stdout)
+    return int(done.stdout)
 
 
 def limit(megabytes: int) -> str:
