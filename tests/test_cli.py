@@ -390,8 +390,10 @@ def test_a_wrong_file_of_a_dataset_is_found_by_verify_and_info(tmp_path, monkeyp
     assert "cora" in err
     assert run(["datasets", "info", "cora"]) in (1, 2)
     assert "ind.cora.x" in capsys.readouterr().err
-    assert run(["datasets", "info", "pubmed"]) == 0
-    assert "fastgrl datasets download pubmed" in capsys.readouterr().out
+    assert run(["datasets", "info", "pubmed"]) == 1
+    out, err = capsys.readouterr()
+    assert "licence" in out
+    assert "fastgrl datasets download pubmed" in err
     assert run(["datasets", "path"]) == 0
     assert capsys.readouterr().out == f"{tmp_path}\n"
 

@@ -46,7 +46,7 @@ for command in json.loads(sys.argv[1]):
 def edges(tmp_path):
     lines = [f"n{u},n{v}" for u in range(40) for v in (u + 1, u * u % 37 + 1, 3 * u % 41) if u != v]
     file = tmp_path / "edges.csv"
-    file.write_text("a,b\n" + "\n".join(lines) + "\n")
+    file.write_text("source,target\n" + "\n".join(lines) + "\n")
     return str(file)
 
 

@@ -123,18 +123,13 @@ def list_command(printing: PrintingOptions) -> None:
 @datasets.command(short_help="Show what is known about a dataset, and load it.")
 @grouped
 def info(name: Name, printing: PrintingOptions) -> None:
-    """Show what is known about a dataset, and load it, if it is here, to see that it is so."""
+    """Show what is known about a dataset, and load it to see that it is so."""
     from fastgrl.datasets import describe, load_dataset
-    from fastgrl.datasets import verify as check
 
     known = terminal.catalogue_entry(describe(name))
     if not printing.json:
         words = {key: known[key] for key in ("title", "task", "licence", "citation", "note") if known[key]}
         terminal.print_sections([(name, words)])
-    if {status.state for status in check(name)} == {"missing"}:
-        hint = {"to get it": f"fastgrl datasets download {name}"}
-        terminal.show(known | {"counts": None}, [("not on this machine", hint)], as_json=printing.json)
-        return
     counts = load_dataset(name, download=False).counts
     words = {key.replace("_", " "): f"{count:,}" for key, count in counts.items()}
     terminal.show(known | {"counts": counts}, [("loaded, checksums right", words)], as_json=printing.json)
