@@ -194,7 +194,7 @@ def test_workers_with_less_memory_than_their_share_spill_and_the_answer_is_the_s
 
 def spilled_bytes(client):
     """What all workers together have on disk, as they said last."""
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    workers = client.scheduler_info(n_workers=-1).get("workers", {}).values()
     return sum(worker["metrics"].get("spilled_bytes", {}).get("disk", 0) for worker in workers)
 
 

@@ -149,7 +149,8 @@ def _wait(client: Any, futures: Sequence[Any]) -> None:
             wait(list(futures), timeout=_LOOK_SECONDS)
             return
         except TimeoutError:
-            workers = client.scheduler_info(n_workers=-1)["workers"]
+            # While a connection is made anew nothing is known; a scheduler that is gone cancels its futures.
+            workers = client.scheduler_info(n_workers=-1).get("workers", {})
             paused = [name for name, worker in workers.items() if worker.get("status") == "paused"]
             if paused:
                 client.run(give_back_memory, workers=paused, on_error="ignore")
