@@ -49,7 +49,7 @@ slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow
 
 # Workers of Dask in processes of their own, some of which are killed.
-cluster: $(STAMP)
+cluster: $(VENV)/.stores
 	$(BIN)/python -m pytest -m cluster tests
 
 frameworks: $(VENV)/.frameworks
@@ -79,6 +79,12 @@ $(VENV)/.baselines: $(STAMP)
 $(VENV)/.frameworks: $(VENV)/.baselines
 	@echo "installing JAX and TensorFlow"
 	@$(PIP) install --quiet jax tensorflow-cpu
+	@touch $@
+
+# What speaks to S3, and a server that answers as S3 does.
+$(VENV)/.stores: $(STAMP)
+	@echo "installing a client and a server for S3's protocol"
+	@$(PIP) install --quiet s3fs moto flask flask-cors
 	@touch $@
 
 reproduce: $(VENV)/.baselines

@@ -8,6 +8,7 @@ import libraries
 import pytest
 import test_frameworks
 
+from fastgrl.distributed.addresses import Address
 from fastgrl.distributed.clusters import Cluster
 from fastgrl.distributed.engines import HERE
 
@@ -22,4 +23,4 @@ globals().update(
 
 @pytest.fixture
 def library(tmp_path):
-    return libraries.cluster_library(Cluster(HERE, 3, storage=tmp_path))
+    return libraries.cluster_library(Cluster(HERE, 3, storage=Address.of(tmp_path)))

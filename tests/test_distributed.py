@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import fastgrl as fg
 from fastgrl.datasets import block_model, rmat
+from fastgrl.distributed.addresses import Address
 from fastgrl.distributed.checkpoints import Checkpoint
 from fastgrl.distributed.classification import classify_folder
 from fastgrl.distributed.clusters import Cluster
@@ -43,7 +44,7 @@ kinds = pytest.mark.parametrize(
 
 @pytest.fixture
 def cluster(tmp_path):
-    return Cluster(HERE, 3, storage=tmp_path / "storage")
+    return Cluster(HERE, 3, storage=Address.of(tmp_path / "storage"))
 
 
 def same(a, b, cluster):
@@ -290,14 +291,25 @@ def test_log_diffusion_has_fixed_weights_and_says_so(tmp_path, cluster):
     assert vectors_in(tmp_path / "out")[1].shape == (told["nodes"], 6)
 
 
-def test_a_folder_that_is_there_stays_unless_told_otherwise(tmp_path, cluster):
+def test_a_result_that_is_there_stays_unless_told_otherwise(tmp_path, cluster):
     edge_folder(tmp_path / "edges", 300, 900)
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mine").write_text("x")
+    for name in ("part-00000.parquet", "part-00007.parquet", "_SUCCESS"):
+        (tmp_path / "out" / name).write_text("old")
     with pytest.raises(ArgumentError, match="exists"):
         embed_folder(cluster, str(tmp_path / "edges"), str(tmp_path / "out"), design="walk", rank=2)
     embed_folder(cluster, str(tmp_path / "edges"), str(tmp_path / "out"), design="walk", rank=2, force=True)
     assert [file.name for file in (tmp_path / "out").iterdir()] == ["part-00000.parquet"]
+
+
+@pytest.mark.parametrize("mine", ["letter.txt", "part-1.csv", "photos/part-00000.parquet"])
+def test_a_folder_with_anything_else_in_it_is_never_deleted(tmp_path, cluster, mine):
+    edge_folder(tmp_path / "edges", 300, 900)
+    (tmp_path / "out" / mine).parent.mkdir(parents=True)
+    (tmp_path / "out" / mine).write_text("x")
+    with pytest.raises(ArgumentError, match=f"such as '{mine}': it is not deleted"):
+        embed_folder(cluster, str(tmp_path / "edges"), str(tmp_path / "out"), rank=2, force=True)
+    assert (tmp_path / "out" / mine).read_text() == "x"
 
 
 def test_what_fails_leaves_nothing_behind(tmp_path, cluster):

@@ -24,7 +24,17 @@ import numpy as np
 
 from fastgrl.checks import Array, native, shown, size
 from fastgrl.errors import ArgumentError, InputError, UnavailableError
-from fastgrl.io.atomic import StrPath, _insist, _mode_of, _reason, _sync_folder, _unlink, named, whole_file
+from fastgrl.io.atomic import (
+    StrPath,
+    _insist,
+    _mode_of,
+    _reason,
+    _sync_folder,
+    _unlink,
+    check_parent,
+    named,
+    whole_file,
+)
 from fastgrl.stored_ids import is_packed_ids, pack_ids, unpack_ids
 from fastgrl.stored_index import FORMAT, LONGEST, TENSOR_FILE, Index, damaged
 from fastgrl.stored_tensors import header_of, packed, sha256_of, sums_and_unsound, sums_of
@@ -107,8 +117,7 @@ def check_model_folder(folder: StrPath, *, force: bool = False) -> Path:
         target = Path(os.path.realpath(folder))
         names = sorted(os.listdir(target))
     except FileNotFoundError:
-        if not target.parent.is_dir():
-            raise ArgumentError(f"the folder {named(target.parent)} does not exist; make it first") from None
+        check_parent(target, folder)
         return _writable(target, target.parent)
     except NotADirectoryError:
         raise ArgumentError(f"{named(folder)} is not a folder, as a model is; give another name") from None

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fastgrl.distributed.addresses import Address
 from fastgrl.distributed.engines import Pending
 from fastgrl.distributed.plans import RowPlan
 from fastgrl.errors import ArgumentError, UnavailableError
@@ -34,21 +33,21 @@ _FACTS = "facts.json"
 class Checkpoint:
     """A folder of results; `stage` names the sequence that is being computed now."""
 
-    folder: Path
+    folder: Address
     _stages: Any = field(default_factory=itertools.count)
-    _current: list[Path] = field(default_factory=list)
+    _current: list[Address] = field(default_factory=list)
 
     @classmethod
     def at(cls, folder: Any) -> Checkpoint:
         """In a folder, which is made if it is not there."""
-        path = Path(folder).absolute()
+        path = Address.of(folder)
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            path.make_folder()
         except OSError as error:
             raise UnavailableError(f"no checkpoint can be kept in {path}: {error}") from error
         return cls(path)
 
-    def begin(self, facts: dict[str, Any]) -> Path:
+    def begin(self, facts: dict[str, Any]) -> Address:
         """Begin the next stage; `facts` must be those that it was begun with before, if it was."""
         stage = self.folder / f"stage-{next(self._stages):03}"
         said = json.loads(json.dumps(facts))
@@ -59,7 +58,7 @@ class Checkpoint:
                 f"{self.folder} is the checkpoint of another run ({odd} was {known.get(odd)!r}, and is "
                 f"{said.get(odd)!r} now): name another folder, or delete it"
             )
-        stage.mkdir(exist_ok=True)
+        _make(stage)
         _write(stage / _FACTS, said)
         self._current[:] = [stage]
         return stage
@@ -81,7 +80,7 @@ class Checkpoint:
         known = _read(folder / _FACTS)
         if known is None:
             made = make()
-            folder.mkdir(exist_ok=True)
+            _make(folder)
             paths = _paths(folder, len(made.parts), "npy")
             pairs = zip(paths, made.futures, strict=True)
             cluster.gather([Pending(write_block, (path, future)) for path, future in pairs])
@@ -96,15 +95,15 @@ class Checkpoint:
     def rows(self, name: str, make: Callable[[], DistributedRows], cluster: Cluster) -> DistributedRows:
         """Sparse rows, likewise."""
         from fastgrl.distributed.rows import DistributedRows
-        from fastgrl.distributed.shards import read_rows, write_rows_to
+        from fastgrl.distributed.shards import read_rows, write_rows
 
         folder = self._current[0] / name
         known = _read(folder / _FACTS)
         if known is None:
             made = make()
-            folder.mkdir(exist_ok=True)
+            _make(folder)
             pairs = zip(_paths(folder, len(made.parts), "npz"), made.futures, strict=True)
-            cluster.gather([Pending(write_rows_to, (path, future)) for path, future in pairs])
+            cluster.gather([Pending(write_rows, (path, future)) for path, future in pairs])
             kind = None if made.dtype is None else made.dtype.str
             known = {"cuts": made.plan.cuts, "shape": made.shape, "dtype": kind, "symmetric": made.symmetric}
             _write(folder / _FACTS, known)
@@ -115,13 +114,21 @@ class Checkpoint:
         return DistributedRows(cluster, plan, parts, (rows, columns), dtype, known["symmetric"])
 
 
-def _paths(folder: Path, count: int, ending: str) -> list[str]:
-    return [str(folder / f"part-{number:05}.{ending}") for number in range(count)]
+def _paths(folder: Address, count: int, ending: str) -> list[Address]:
+    return [folder / f"part-{number:05}.{ending}" for number in range(count)]
 
 
-def _read(path: Path) -> Any:
+def _make(folder: Address) -> None:
     try:
-        return json.loads(path.read_text("utf-8"))
+        folder.make_folder()
+    except OSError as error:
+        raise UnavailableError(f"the checkpoint {folder} cannot be written: {error}") from error
+
+
+def _read(path: Address) -> Any:
+    try:
+        with path.opened() as file:
+            return json.load(file)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -130,10 +137,8 @@ def _read(path: Path) -> Any:
         ) from error
 
 
-def _write(path: Path, facts: dict[str, Any]) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+def _write(path: Address, facts: dict[str, Any]) -> None:
     try:
-        beside.write_text(json.dumps(facts), "utf-8")
-        os.replace(beside, path)
+        path.write(lambda file: file.write(json.dumps(facts).encode()))
     except OSError as error:
         raise UnavailableError(f"the checkpoint {path} cannot be written: {error}") from error

@@ -24,6 +24,7 @@ from fastgrl.co_ridge_grids import (
     RESTARTS,
     recipe_for,
 )
+from fastgrl.distributed.addresses import Address
 from fastgrl.distributed.clusters import Cluster
 from fastgrl.distributed.engines import Pending
 from fastgrl.distributed.features import feature_map, load_features, scaled_features
@@ -32,12 +33,11 @@ from fastgrl.distributed.known_labels import Known, read_held_out, read_known
 from fastgrl.distributed.loading import load_graph
 from fastgrl.distributed.rows import DistributedRows
 from fastgrl.distributed.talls import Tall
-from fastgrl.distributed.writing import check_folder, write_blocks
+from fastgrl.distributed.writing import check_folder, write_blocks, write_columns
 from fastgrl.errors import ArgumentError
 from fastgrl.filters import filtered, smoothed
 from fastgrl.fsvd import fsvd
 from fastgrl.io.layout import Options
-from fastgrl.io.writers import write_table
 from fastgrl.jkn_features import WALK_RANK
 from fastgrl.leaves import Diagonal, Identity, Matrix
 from fastgrl.node_models import row_norms
@@ -401,11 +401,10 @@ def _written(graph: DistributedGraph, beliefs: Tall, known: Known, out: str) -> 
     )
 
 
-def write_classes(path: str, ids: Array, beliefs: Array, classes: Sequence[str]) -> str:
+def write_classes(path: Address, ids: Array, beliefs: Array, classes: Sequence[str]) -> None:
     """Classes and probabilities of a block of nodes as a Parquet file."""
     chosen = beliefs.argmax(axis=1)
     names = np.empty(len(classes), object)
     names[:] = list(classes)
     sure = beliefs[np.arange(len(chosen)), chosen].astype(np.float64)
-    write_table(path, {"id": ids, "class": names[chosen], "probability": sure}, force=True)
-    return path
+    write_columns(path, {"id": ids, "class": names[chosen], "probability": sure})

@@ -6,13 +6,13 @@ import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fastgrl.checks import Array, integer
 from fastgrl.distributed import tasks
+from fastgrl.distributed.addresses import Address
 from fastgrl.distributed.checkpoints import Checkpoint
 from fastgrl.distributed.engines import Engine, Pending, handed_over
 from fastgrl.distributed.plans import RowPlan
@@ -38,7 +38,7 @@ class Cluster:
     engine: Engine
     blocks: int | None = None
     most_bytes: int | None = None
-    storage: Path | None = None
+    storage: Address | None = None
     checkpoint: Checkpoint | None = None
     _folders: Any = field(default_factory=itertools.count)
 
@@ -53,12 +53,12 @@ class Cluster:
         """How so many rows are cut."""
         return RowPlan.even(rows, self._blocks)
 
-    def new_folder(self) -> Path:
+    def new_folder(self) -> Address:
         """A folder of its own on the storage that workers read."""
         if self.storage is None:
             raise FastgrlError("this cluster has no folder that its workers share with the caller")
         folder = self.storage / f"shared-{next(self._folders):06}"
-        folder.mkdir(parents=True)
+        folder.make_folder()
         return folder
 
     @functools.cached_property

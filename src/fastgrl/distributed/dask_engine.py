@@ -11,11 +11,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from fastgrl.checks import integer, shown
+from fastgrl.distributed.addresses import Address
 from fastgrl.distributed.checkpoints import Checkpoint
 from fastgrl.distributed.clusters import Cluster
 from fastgrl.distributed.engines import Engine
@@ -42,7 +42,7 @@ def connected(
     "local:4" starts four worker processes here and ends them with the body; `memory_limit` is theirs.
     `blocks` is into how many blocks rows are cut (None: two for each thread of the workers); results do not
     depend on it. `most_bytes` is the largest array that a caller may be sent back. `checkpoint` is a folder
-    that all machines share, in which the results of a long run are kept: the same call goes on where an
+    that all machines share, or an address that fsspec knows, in which the results of a long run are kept: the same call goes on where an
     earlier one ended. What goes wrong with the cluster is one `UnavailableError` that says what, and what to
     do. Needs the extra `dask`.
 
@@ -52,11 +52,26 @@ def connected(
     distributed = _dask()
     kept = None if checkpoint is None else Checkpoint.at(checkpoint)
     with (
-        TemporaryDirectory(prefix="fastgrl-", dir=None if kept is None else kept.folder) as storage,
+        _scratch(kept) as storage,
         _clear_errors(address),
         _client(distributed, address, memory_limit) as client,
     ):
-        yield Cluster(engine_of(client), blocks, most_bytes, Path(storage), kept)
+        yield Cluster(engine_of(client), blocks, most_bytes, storage, kept)
+
+
+@contextmanager
+def _scratch(kept: Checkpoint | None) -> Iterator[Address]:
+    """A folder for what a caller sends to workers, beside what is kept; it is removed in the end."""
+    if kept is None:
+        with TemporaryDirectory(prefix="fastgrl-") as here:
+            yield Address.of(here)
+        return
+    folder = kept.folder / f"fastgrl-{uuid.uuid4().hex[:8]}"
+    try:
+        yield folder
+    finally:
+        with suppress(OSError):
+            folder.remove()
 
 
 def _dask() -> Any:

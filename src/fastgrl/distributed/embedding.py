@@ -47,8 +47,8 @@ def embed_folder(
 ) -> dict[str, Any]:
     """Embed the graph in a folder of Parquet edge lists into a folder of Parquet files, one for every block.
 
-    `source` is a path or an address that fsspec knows, `out` a path that all workers share; an existing `out`
-    is replaced with `force` only. `design` is "log-diffusion", "degree-walk" or "walk", whose settings have
+    `source` and `out` are paths that all workers share, or addresses that fsspec knows; an `out` that is there,
+    and holds nothing else, is replaced with `force` only. `design` is "log-diffusion", "degree-walk" or "walk", whose settings have
     the names that `LinkPredictor` gives them; `rank` is the number of columns, `side` "left" or "right".
     `options` says which columns of the files are which. Nodes come in the order of their ids. For the walk
     designs the vectors are, bit for bit, those of one process; for log-diffusion they are those of
@@ -56,7 +56,7 @@ def embed_folder(
     seconds.
 
         with connected("tcp://host:8786") as cluster:
-            embed_folder(cluster, "s3://bucket/edges", "/shared/vectors", design="degree-walk")
+            embed_folder(cluster, "s3://bucket/edges", "s3://bucket/vectors", design="degree-walk")
     """
     check_folder(out, force=force)
     if design not in DESIGNS:

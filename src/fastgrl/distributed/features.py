@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from fastgrl.checks import Array, shown
+from fastgrl.distributed.addresses import Address
 from fastgrl.distributed.engines import Pending
 from fastgrl.distributed.graphs import DistributedGraph
-from fastgrl.distributed.loading import _file_system, parquet_files
+from fastgrl.distributed.loading import parquet_files
 from fastgrl.distributed.rows import DistributedRows
 from fastgrl.distributed.talls import Tall
 from fastgrl.errors import InputError
@@ -58,18 +59,22 @@ def load_features(
     return found
 
 
-def read_features(path: str, id_column: str | None) -> Given:
+def read_features(path: Address, id_column: str | None) -> Given:
     """The ids and numbers of one file."""
-    fs, local = _file_system(path)
-    name = path.removeprefix("file://")
-    with fs.open(local, "rb") as file:
-        table = _opened(name, file)
-        names = tuple(table.schema_arrow.names)
-        at = column_number(name, "--id-column", id_column, names, len(names))
-        at = id_column_of(names) if at is None else at
-        ids = _ids(name, names[at], _column(name, table, names[at]))
-        others = tuple(column for i, column in enumerate(names) if i != at and not _INDEX.fullmatch(column))
-        numbers = _parquet_numbers(name, table, others).astype(np.float32)
+    name = path.text
+    try:
+        with path.opened() as file:
+            table = _opened(name, file)
+            names = tuple(table.schema_arrow.names)
+            at = column_number(name, "--id-column", id_column, names, len(names))
+            at = id_column_of(names) if at is None else at
+            ids = _ids(name, names[at], _column(name, table, names[at]))
+            others = tuple(
+                column for i, column in enumerate(names) if i != at and not _INDEX.fullmatch(column)
+            )
+            numbers = _parquet_numbers(name, table, others).astype(np.float32)
+    except OSError as error:
+        raise InputError(f"{name} cannot be read: {error}") from None
     if not np.isfinite(numbers).all():
         row, column = (int(found[0]) for found in np.nonzero(~np.isfinite(numbers)))
         raise InputError(f"{name}, row {row + 1}, column {shown(others[column])}: not a finite number")

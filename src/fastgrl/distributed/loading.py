@@ -10,20 +10,20 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
 
 from fastgrl.assembly import assemble
 from fastgrl.checks import Array, shown
+from fastgrl.distributed.addresses import Address
 from fastgrl.distributed.clusters import Cluster
 from fastgrl.distributed.engines import Pending
 from fastgrl.distributed.graphs import DistributedGraph, RowFacts, row_facts
 from fastgrl.distributed.plans import RowPlan
 from fastgrl.distributed.rows import DistributedRows
 from fastgrl.distributed.transposing import exchanged
-from fastgrl.errors import ArgumentError, InputError, MissingExtraError
+from fastgrl.errors import InputError
 from fastgrl.io.layout import Options
 from fastgrl.io.parquet import (
     PARQUET_ENDINGS,
@@ -59,28 +59,19 @@ class FileFacts:
     traits: Traits | None
 
 
-def parquet_files(folder: str) -> list[str]:
+def parquet_files(folder: str) -> list[Address]:
     """The Parquet files of a folder (a path, or an address that fsspec knows), in the order of names."""
-    fs, root = _file_system(folder)
-    if not fs.isdir(root):
-        raise InputError(f"{shown(folder, 200)} is no folder of Parquet files")
-    found = sorted(path for path in fs.find(root) if path.endswith(PARQUET_ENDINGS))
-    found = [path for path in found if not is_hidden(PurePosixPath(path[len(root) :]).parts)]
+    root = Address.of(folder)
+    try:
+        if not root.is_folder():
+            raise InputError(f"{shown(folder, 200)} is no folder of Parquet files")
+        found = [file for file in root.files() if file.text.endswith(PARQUET_ENDINGS)]
+    except OSError as error:
+        raise InputError(f"{shown(folder, 200)} cannot be read: {error}") from None
+    found = [file for file in found if not is_hidden(file.within(root))]
     if not found:
         raise InputError(f"{shown(folder, 200)} has no files that end in .parquet")
-    return [fs.unstrip_protocol(path) for path in found]
-
-
-def _file_system(path: str) -> tuple[Any, str]:
-    try:
-        from fsspec.core import url_to_fs
-    except ImportError:
-        raise MissingExtraError("folders of Parquet files need fsspec: pip install 'fastgrl[dask]'") from None
-    try:
-        fs, root = url_to_fs(path)
-    except (ValueError, ImportError) as error:
-        raise ArgumentError(f"{shown(path, 200)} cannot be opened: {error}") from None
-    return fs, root
+    return found
 
 
 def load_graph(
@@ -93,7 +84,7 @@ def load_graph(
     """
     paths = parquet_files(folder)
     if cluster.checkpoint is not None:
-        facts = {"files": list(map(fingerprint, paths)), "directed": directed, "read as": repr(options)}
+        facts = {"files": [path.version() for path in paths], "directed": directed, "read as": repr(options)}
         cluster.checkpoint.begin(facts)
     files = cluster.submit([Pending(read_file, (path, options or Options())) for path in paths])
     told = cluster.gather([Pending(facts_of, (file,)) for file in files])
@@ -117,14 +108,6 @@ def load_graph(
     return DistributedGraph(kept, ids, directed, weighted, RowFacts.of_all(counted))
 
 
-def fingerprint(path: str) -> list[Any]:
-    """What tells a file from another that has taken its place."""
-    fs, local = _file_system(path)
-    facts = fs.info(local)
-    changed = next((facts[name] for name in ("mtime", "LastModified", "ETag") if name in facts), None)
-    return [PurePosixPath(path).name, facts.get("size"), str(changed)]
-
-
 def _rows(
     cluster: Cluster, edges: list[Any], plan: RowPlan, *, directed: bool, weighted: bool
 ) -> DistributedRows:
@@ -139,12 +122,11 @@ def _rows(
     return DistributedRows(cluster, plan, parts, (n, n), kind, symmetric=not directed)
 
 
-def read_file(path: str, options: Options) -> EdgeFile:
+def read_file(path: Address, options: Options) -> EdgeFile:
     """The edges of one file."""
-    fs, local = _file_system(path)
-    name = path.removeprefix("file://")
+    name = path.text
     try:
-        with fs.open(local, "rb") as file:
+        with path.opened() as file:
             table = opened_table(name, file, options, may_be_empty=True)
             if not table.rows:
                 none = np.empty(0, np.int64)
@@ -179,7 +161,7 @@ def facts_of(file: EdgeFile) -> FileFacts:
 
 
 def _with_edges(
-    folder: str, paths: list[str], files: list[Any], facts: list[FileFacts]
+    folder: str, paths: list[Address], files: list[Any], facts: list[FileFacts]
 ) -> tuple[list[Any], list[FileFacts]]:
     """The files that have rows, which must be parts of one table."""
     kept = [i for i, one in enumerate(facts) if one.traits is not None]

@@ -10,16 +10,23 @@ import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fastgrl.checks import Array
 from fastgrl.devices import Place, working_at
+from fastgrl.distributed.addresses import Address
 from fastgrl.distributed.clusters import Cluster
 from fastgrl.distributed.engines import Pending
-from fastgrl.distributed.shards import read_rows, share_block, share_rows, write_rows
+from fastgrl.distributed.shards import (
+    read_rows,
+    read_whole_block,
+    share_block,
+    share_rows,
+    write_block,
+    write_rows,
+)
 from fastgrl.frameworks.moving import Mover
 from fastgrl.kernels import CSR
 from fastgrl.push import Walker, joined
@@ -65,7 +72,7 @@ def _send_sparse(cluster: Cluster, rows: CSR, dtype: Any) -> Any:
 
 def _push(cluster: Cluster, walker: Walker, sources: Array) -> CSR:
     """`walker.rows(sources)`, in as many tasks as there are blocks."""
-    path = str(_stored(cluster, walker))
+    path = _stored(cluster, walker)
     bounds = cluster.plan(len(sources) * 4096).bounds  # a block for each task, however few the nodes are
     parts = np.array_split(sources, len(bounds)) if len(sources) else [sources]
     how = (walker.damping, walker.epsilon, walker.keep)
@@ -75,7 +82,7 @@ def _push(cluster: Cluster, walker: Walker, sources: Array) -> CSR:
     return CSR(np.cumsum(counts), columns, values, (len(sources), len(walker.degrees)), np.dtype(np.float32))
 
 
-def _stored(cluster: Cluster, walker: Walker) -> Path:
+def _stored(cluster: Cluster, walker: Walker) -> Address:
     """The graph as a file, written once for each walker."""
     known = walker.__dict__.get("_stored_at")
     if known is None:
@@ -85,19 +92,19 @@ def _stored(cluster: Cluster, walker: Walker) -> Path:
         write_rows(
             path, CSR(walker.pattern.indptr, walker.pattern.indices, values, walker.pattern.shape, kind)
         )
-        np.save(path.with_name("degrees.npy"), walker.degrees)
+        write_block(path.beside("degrees.npy"), walker.degrees)
         known = walker.__dict__["_stored_at"] = path
-    return Path(known)
+    return known
 
 
-def pushed_rows(path: str, sources: Array, damping: float, epsilon: float, keep: int) -> CSR:
+def pushed_rows(path: Address, sources: Array, damping: float, epsilon: float, keep: int) -> CSR:
     """The diffusion rows of some nodes of a graph in a file."""
     pattern, shares, degrees = _opened(path)
     return Walker(pattern, shares, degrees, damping, epsilon, keep).rows(sources)
 
 
 @functools.lru_cache(maxsize=2)
-def _opened(path: str) -> tuple[CSR, Array | None, Array]:
+def _opened(path: Address) -> tuple[CSR, Array | None, Array]:
     stored = read_rows(path)
-    degrees = np.load(Path(path).with_name("degrees.npy"))
+    degrees = read_whole_block(path.beside("degrees.npy"))
     return CSR(stored.indptr, stored.indices, None, stored.shape, None), stored.values, degrees

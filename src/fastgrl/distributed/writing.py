@@ -3,58 +3,97 @@
 from __future__ import annotations
 
 import os
-import shutil
+import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from fastgrl.checks import Array, shown
+from fastgrl.distributed.addresses import Address
 from fastgrl.distributed.clusters import Cluster
 from fastgrl.distributed.engines import Pending
 from fastgrl.errors import ArgumentError, UnavailableError
-from fastgrl.io.writers import write_embedding
+from fastgrl.io.parquet import is_hidden
+from fastgrl.io.writers import write_embedding, write_table
+
+_PART = re.compile(r"part-\d{5}\.parquet")
 
 
 def check_folder(out: str, *, force: bool) -> None:
-    """Refuse a folder that must not be written."""
-    if os.path.lexists(out) and not force:
-        raise ArgumentError(f"{shown(out, 200)} exists; pass force (--force) to overwrite it")
-    if os.path.lexists(out) and not os.path.isdir(out):
-        raise ArgumentError(f"{shown(out, 200)} is a file, and a folder of files is to be written")
-    if "://" in out:
+    """Refuse a folder that must not be written; what is replaced must be such a table of files itself."""
+    target, name = Address.of(out), shown(out, 200)
+    try:
+        if not target.is_there():
+            return
+        if not force:
+            raise ArgumentError(f"{name} exists; pass force (--force) to overwrite it")
+        if not target.is_folder():
+            raise ArgumentError(f"{name} is a file, and a folder of files is to be written")
+        others = [file for file in target.files() if not _is_ours(file.within(target))]
+    except OSError as error:
+        raise UnavailableError(f"{name} cannot be written: {error}") from error
+    if others:
+        found = shown("/".join(others[0].within(target)), 200)
         raise ArgumentError(
-            f"{shown(out, 200)} is no folder: results are written to a path that workers share"
+            f"{name} holds more than the Parquet files of a result, such as {found}: it is not deleted; "
+            "name another folder"
         )
 
 
-def write_blocks(cluster: Cluster, out: str, calls: Callable[[int, str], Pending], count: int) -> list[str]:
+def _is_ours(names: tuple[str, ...]) -> bool:
+    """Whether a file of a folder may be part of a table that was written here, or a mark that tools leave."""
+    return len(names) == 1 and (_PART.fullmatch(names[0]) is not None or is_hidden(names))
+
+
+def write_blocks(
+    cluster: Cluster, out: str, calls: Callable[[int, Address], Pending], count: int
+) -> list[str]:
     """`calls(number, path)` writes each part of the folder `out`, whole or not at all; the files' names."""
-    target = Path(out).absolute()
-    draft = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
+    target = Address.of(out)
+    draft = target.beside(f".{target.name}.{uuid.uuid4().hex[:8]}")
     names = [f"part-{number:05}.parquet" for number in range(count)]
     try:
-        draft.mkdir(parents=True)
-        cluster.gather([calls(number, str(draft / name)) for number, name in enumerate(names)])
-        missing = [name for name in names if not (draft / name).exists()]
-        if missing:
-            raise UnavailableError(
-                f"workers do not write to {target.parent} as seen from here: share the folder"
-            )
-        if target.exists():
-            shutil.rmtree(target)
-        os.replace(draft, target)
+        draft.make_folder()
+        cluster.gather([calls(number, draft / name) for number, name in enumerate(names)])
+        if [file.name for file in draft.files()] != names:
+            raise UnavailableError(f"workers do not write to {draft} as seen from here: share the folder")
+        target.remove()
+        draft.move(target)
+    except UnavailableError:
+        raise
     except OSError as error:
         raise UnavailableError(f"{shown(out, 200)} cannot be written: {error}") from error
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        with suppress(OSError):
+            draft.remove()
     return names
 
 
-def write_vectors(path: str, ids: Array, vectors: Array) -> str:
+def write_vectors(path: Address, ids: Array, vectors: Array) -> None:
     """A block of an embedding as a Parquet file with the columns id, e0, e1 and so on."""
-    write_embedding(path, vectors, node_ids=ids, force=True)
-    return path
+    with _file_for(path) as file:
+        write_embedding(file, vectors, node_ids=ids, force=True)
+
+
+def write_columns(path: Address, columns: dict[str, Any]) -> None:
+    """A block of a table as a Parquet file."""
+    with _file_for(path) as file:
+        write_table(file, columns, force=True)
+
+
+@contextmanager
+def _file_for(path: Address) -> Iterator[str]:
+    """A file of this machine's whose contents go to an address after the body: itself, if that is a path."""
+    if path.is_path:
+        yield path.text
+        return
+    with TemporaryDirectory(prefix="fastgrl-") as folder:
+        file = os.path.join(folder, path.name)
+        yield file
+        path.write(lambda there: there.write(Path(file).read_bytes()))
 
 
 def vectors_written(cluster: Cluster, out: str, ids: list[Any], blocks: list[Any]) -> list[str]:

@@ -119,9 +119,17 @@ def named(path: StrPath) -> str:
 def _checked_parent(target: Path, name: str) -> Path:
     if name.endswith(os.sep):
         raise ArgumentError(f"{named(name)} names a folder; give the name of a file in it")
-    if not target.parent.is_dir():
-        raise ArgumentError(f"the folder {named(target.parent)} does not exist; make it first")
+    check_parent(target, name)
     return target
+
+
+def check_parent(target: Path, given: StrPath) -> None:
+    """Refuse what would lie in no folder; `given` is how the caller named it."""
+    if target.parent.is_dir():
+        return
+    if "://" in os.fspath(given):
+        raise ArgumentError(f"{named(given)} is an address; name a file or folder of this machine") from None
+    raise ArgumentError(f"the folder {named(target.parent)} does not exist; make it first") from None
 
 
 def _refuse_inputs(target: Path, inputs: tuple[StrPath, ...]) -> None:

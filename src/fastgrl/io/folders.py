@@ -23,7 +23,7 @@ import numpy as np
 from fastgrl.checks import Array, shown
 from fastgrl.errors import ArgumentError, InputError, UnavailableError
 from fastgrl.graph import Graph
-from fastgrl.io.atomic import StrPath, _insist, _reason, _sync_folder, named
+from fastgrl.io.atomic import StrPath, _insist, _reason, _sync_folder, check_parent, named
 from fastgrl.io.folder_checks import Opened, digest_of
 from fastgrl.io.folder_index import (
     CODES,
@@ -242,8 +242,7 @@ def check_graph_folder(folder: StrPath, *, force: bool = False) -> Path:
         names = sorted(os.listdir(target))
     except FileNotFoundError:
         names = []
-        if not target.parent.is_dir():
-            raise ArgumentError(f"the folder {named(target.parent)} does not exist; make it first") from None
+        check_parent(target, folder)
     except NotADirectoryError:
         raise ArgumentError(f"{named(folder)} is not a folder, as a graph is; give another name") from None
     except (OSError, ValueError) as error:
