@@ -42,9 +42,9 @@ def connected(
     "local:4" starts four worker processes here and ends them with the body; `memory_limit` is theirs.
     `blocks` is into how many blocks rows are cut (None: two for each thread of the workers); results do not
     depend on it. `most_bytes` is the largest array that a caller may be sent back. `checkpoint` is a folder
-    that all machines share, or an address that fsspec knows, in which the results of a long run are kept: the same call goes on where an
-    earlier one ended. What goes wrong with the cluster is one `UnavailableError` that says what, and what to
-    do. Needs the extra `dask`.
+    that all machines share, or an address that fsspec knows, in which the results of a long run are kept: the
+    same call goes on where an earlier one ended. What goes wrong with the cluster is one `UnavailableError`
+    that says what, and what to do. Needs the extra `dask`.
 
         with connected("local:4") as cluster:
             embed_folder(cluster, "edges", "vectors", design="degree-walk", rank=32)

@@ -47,13 +47,13 @@ def embed_folder(
 ) -> dict[str, Any]:
     """Embed the graph in a folder of Parquet edge lists into a folder of Parquet files, one for every block.
 
-    `source` and `out` are paths that all workers share, or addresses that fsspec knows; an `out` that is there,
-    and holds nothing else, is replaced with `force` only. `design` is "log-diffusion", "degree-walk" or "walk", whose settings have
-    the names that `LinkPredictor` gives them; `rank` is the number of columns, `side` "left" or "right".
-    `options` says which columns of the files are which. Nodes come in the order of their ids. For the walk
-    designs the vectors are, bit for bit, those of one process; for log-diffusion they are those of
-    `embed(quick=True)` with as many kept entries and rounds. Returns counts, settings, names of files and
-    seconds.
+    `source` and `out` are paths that all workers share, or addresses that fsspec knows; an `out` that is
+    there, and holds nothing else, is replaced with `force` only. `design` is "log-diffusion", "degree-walk"
+    or "walk", whose settings have the names that `LinkPredictor` gives them; `rank` is the number of columns,
+    `side` "left" or "right". `options` says which columns of the files are which. Nodes come in the order of
+    their ids. For the walk designs the vectors are, bit for bit, those of one process; for log-diffusion they
+    are those of `embed(quick=True)` with as many kept entries and rounds. Returns counts, settings, names of
+    files and seconds.
 
         with connected("tcp://host:8786") as cluster:
             embed_folder(cluster, "s3://bucket/edges", "s3://bucket/vectors", design="degree-walk")
