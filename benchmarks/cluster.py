@@ -15,7 +15,6 @@ the account in docs/cluster.md instead: seconds of a product, and the most that 
 from __future__ import annotations
 
 import argparse
-import resource
 import tempfile
 import time
 from dataclasses import replace
@@ -25,11 +24,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from cluster_account import Job, Machine
 from common import Neighbours, header, race
 
 import fastgrl as fg
 from fastgrl.datasets import rmat
 from fastgrl.distributed import Cluster, connected
+from fastgrl.distributed.dask_engine import give_back_memory
 from fastgrl.distributed.graphs import DistributedGraph
 from fastgrl.distributed.loading import load_graph
 from fastgrl.walks import degree_walk
@@ -108,12 +109,26 @@ def table(edges: float, cluster: Cluster, folder: Path, rounds: int) -> None:
     print(f"{neighbours}, our own workers among them")
 
 
-def peak_bytes() -> int:
-    """The most that any worker has held so far."""
+def peaks_forgotten() -> None:
+    """Give back what allocators keep, and count the most that is held from here on."""
     from distributed import get_client
 
-    kilobytes = get_client().run(lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-    return 1024 * max(kilobytes.values())
+    def forget() -> None:
+        give_back_memory()
+        Path("/proc/self/clear_refs").write_text("5")
+
+    get_client().run(forget)
+
+
+def peak_bytes() -> int:
+    """The most that any worker has held since then."""
+    from distributed import get_client
+
+    def peak() -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
+
+    return int(max(get_client().run(peak).values()))
 
 
 def account(edges: float, folder: Path, blocks: int = 4) -> None:
@@ -122,27 +137,29 @@ def account(edges: float, folder: Path, blocks: int = 4) -> None:
     source = written(rmat(scale, edge_factor=EDGE_FACTOR), folder / f"{edges:g}")
     with connected(f"local:{WORKERS}", blocks=blocks) as cluster:
         cluster.gather(cluster.seam.random(4096, 1, np.float32, 0, 0).each(len))  # all modules are loaded
+        peaks_forgotten()
         before = peak_bytes()
         graph = load_graph(cluster, source)
-        n, m = graph.num_nodes, graph.num_edges
-        loaded = peak_bytes() - before
+        loading = peak_bytes() - before
         A, seconds = fg.Matrix(graph.csr), []
         for number in range(5):
-            X = cluster.seam.random(n, COLUMNS, np.float32, 0, number)
+            X = cluster.seam.random(graph.num_nodes, COLUMNS, np.float32, 0, number)
             cluster.gather(X.each(len))
             begin = time.perf_counter()
             cluster.gather((A @ X).each(len))
             seconds.append(time.perf_counter() - begin)
+        del X
+        peaks_forgotten()
         factorise(graph)
         held = peak_bytes() - before
-    column = n * COLUMNS * 4
-    expected = 2 * column + 8 * m / WORKERS + 2 * (ROUNDS + 1) * column / WORKERS
-    size = f"{n:,} nodes, {m:,} edges; {WORKERS} workers, {blocks} blocks"
+    job = Job(graph.num_nodes, graph.num_edges, WORKERS, blocks, COLUMNS, rounds=ROUNDS)
+    arithmetic = 2 * job.edges / WORKERS * Machine().row_seconds
+    size = f"{job.nodes:,} nodes, {job.edges:,} edges; {WORKERS} workers, {blocks} blocks"
     print(f"\n{size}, {COLUMNS} columns, {ROUNDS} rounds")
-    print(f"{'':26}{'measured':>10}{'account':>10}")
-    print(f"{'a product, s':26}{min(seconds):10.2f}{2e-8 * m / WORKERS:10.2f}")
-    print(f"{'memory of a worker, MB':26}{held / 1e6:10.0f}{expected / 1e6:10.0f}")
-    print(f"{'  while it loads, MB':26}{loaded / 1e6:10.0f}")
+    print(f"{'':34}{'measured':>10}{'account':>10}")
+    print(f"{'a product, s':34}{min(seconds):10.2f}{arithmetic:10.2f}")
+    print(f"{'held while multiplying, MB':34}{held / 1e6:10.0f}{job.held / 1e6:10.0f}")
+    print(f"{'held while loading, MB':34}{loading / 1e6:10.0f}{job.loading / 1e6:10.0f}")
 
 
 def share_moved(graph: DistributedGraph) -> float:

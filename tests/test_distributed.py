@@ -6,8 +6,10 @@ The tasks run in this process; `test_cluster.py` has real workers.
 from __future__ import annotations
 
 import functools
+import gc
 import itertools
 import json
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -24,7 +26,7 @@ from fastgrl.distributed.checkpoints import Checkpoint
 from fastgrl.distributed.classification import classify_folder
 from fastgrl.distributed.clusters import Cluster
 from fastgrl.distributed.embedding import embed_folder
-from fastgrl.distributed.engines import HERE
+from fastgrl.distributed.engines import HERE, Done, Pending, submit
 from fastgrl.distributed.loading import load_graph
 from fastgrl.distributed.places import used
 from fastgrl.distributed.plans import RowPlan
@@ -99,6 +101,37 @@ def test_more_than_may_come_back_is_refused(cluster):
     tall = replace(cluster, most_bytes=100).spread(np.zeros((50, 3)))
     with pytest.raises(FastgrlError, match=r"1,200 bytes.*100 bytes are allowed"):
         tall.cluster.seam.host(tall)
+
+
+# ---- what is let go of
+
+
+@pytest.fixture
+def _no_collector():
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("_no_collector")
+def test_what_was_handed_over_is_let_go_at_once():
+    one = Done(np.ones(3))
+    there, value = weakref.ref(one), weakref.ref(one.value)
+    (made,) = submit(HERE, [Pending(np.sum, (Pending(np.concatenate, ([one, one],)),))])
+    assert made.value == 6
+    del one
+    assert there() is None
+    assert value() is None
+
+
+@pytest.mark.usefixtures("_no_collector")
+def test_a_graph_that_is_loaded_holds_its_rows_and_ids_alone(tmp_path):
+    edge_folder(tmp_path / "edges", 9000, 20_000)
+    before = {id(one) for one in gc.get_objects() if isinstance(one, Done)}
+    graph = load_graph(Cluster(HERE, 3), str(tmp_path / "edges"))
+    kept = [one for one in gc.get_objects() if isinstance(one, Done) and id(one) not in before]
+    assert len(kept) == len(graph.csr.futures) + len(graph.ids)
 
 
 # ---- loading

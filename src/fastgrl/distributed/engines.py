@@ -68,16 +68,29 @@ def submit(engine: Engine, calls: Sequence[Pending]) -> list[Any]:
 def _emptied(engine: Engine, call: Pending) -> tuple[Any, list[Any]]:
     """A call with slots where futures were, and the futures."""
     futures: list[Any] = []
+    return _without(call, engine.future, futures), futures
 
-    def without(value: Any) -> Any:
-        if isinstance(value, engine.future):
-            futures.append(value)
-            return Slot(len(futures) - 1)
-        if isinstance(value, Pending):
-            return Pending(value.function, tuple(map(without, value.arguments)))
-        return list(map(without, value)) if isinstance(value, list) else value
 
-    return without(call), futures
+# No closures that call themselves: they would be cycles, and keep what they saw until those are collected.
+
+
+def _without(value: Any, kind: type, futures: list[Any]) -> Any:
+    """A value with slots in the place of its futures, which are put at the end of a list."""
+    if isinstance(value, kind):
+        futures.append(value)
+        return Slot(len(futures) - 1)
+    if isinstance(value, Pending):
+        return Pending(value.function, tuple(_without(one, kind, futures) for one in value.arguments))
+    return [_without(one, kind, futures) for one in value] if isinstance(value, list) else value
+
+
+def _filled(value: Any, values: Sequence[Any]) -> Any:
+    """What a value is with those of its futures in their slots, calls being made."""
+    if isinstance(value, Slot):
+        return values[value.number]
+    if isinstance(value, Pending):
+        return value.function(*(_filled(one, values) for one in value.arguments))
+    return [_filled(one, values) for one in value] if isinstance(value, list) else value
 
 
 def handed_over(engine: Engine, parts: list[Any]) -> list[Any]:
@@ -94,16 +107,9 @@ def run(call: Pending, *values: Any) -> Any:
     from fastgrl.devices import working_here
     from fastgrl.parallel import single_threaded_blas, use_threads
 
-    def filled(value: Any) -> Any:
-        if isinstance(value, Slot):
-            return values[value.number]
-        if isinstance(value, Pending):
-            return value.function(*map(filled, value.arguments))
-        return list(map(filled, value)) if isinstance(value, list) else value
-
     with (
         use_threads(1),
         single_threaded_blas(),
         working_here(),
     ):  # a worker has other tasks for its other cores
-        return filled(call)
+        return _filled(call, values)

@@ -7,6 +7,7 @@ groups or files. With global numbers, edges are cut by blocks of rows, and chang
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -95,12 +96,12 @@ def load_graph(
     counts = cluster.gather([Pending(len, (group,)) for group in groups])
     offsets = np.concatenate([[0], np.cumsum(counts)])
     edges = _numbered_edges(cluster, files, pieces, groups, offsets)
+    del files, pieces  # workers let go of what nobody waits for
     plan = cluster.plan(int(offsets[-1]))
 
-    def rows() -> DistributedRows:
-        return _rows(cluster, edges, plan, directed=directed, weighted=weighted)
-
+    rows = functools.partial(_rows, cluster, edges, plan, directed=directed, weighted=weighted)
     kept = rows() if cluster.checkpoint is None else cluster.checkpoint.rows("rows", rows, cluster)
+    del edges, rows
     counted = cluster.gather(
         [Pending(row_facts, (part, a)) for part, (a, _) in zip(kept.futures, plan.bounds, strict=True)]
     )
@@ -144,10 +145,10 @@ def _sorted_numbers(sources: Any, targets: Any) -> tuple[Array, Array]:
     if isinstance(sources, np.ndarray):
         both = np.stack([sources, targets])
         ids, places = np.unique(both, return_inverse=True)
-        return ids, places.reshape(both.shape)
+        return ids, places.reshape(both.shape).astype(_narrowest(len(ids)))
     texts, codes = _numbered(sources, targets)
     order = sorted(range(len(texts)), key=texts.__getitem__)
-    place = np.empty(len(order), np.int64)
+    place = np.empty(len(order), _narrowest(len(order)))
     place[order] = np.arange(len(order))
     ids = np.empty(len(order), object)
     ids[:] = [texts[i] for i in order]
@@ -195,10 +196,10 @@ def _numbered_edges(
     cluster: Cluster, files: list[Any], pieces: list[list[Any]], groups: list[Any], offsets: Array
 ) -> list[Any]:
     """The edges of every file by global numbers; ids travel to their group, not the group to them."""
-    starts = [int(offset) for offset in offsets[:-1]]
+    starts, kind = [int(offset) for offset in offsets[:-1]], _narrowest(int(offsets[-1]))
     numbers = cluster.submit(
         [
-            Pending(numbers_in, (piece, group, start))
+            Pending(numbers_in, (piece, group, start, kind))
             for some, group, start in zip(pieces, groups, starts, strict=True)
             for piece in some
         ]
@@ -207,9 +208,14 @@ def _numbered_edges(
     return cluster.submit([Pending(renumbered, pair) for pair in zip(files, by_file, strict=True)])
 
 
-def numbers_in(ids: Array, group: Array, offset: int) -> Array:
+def _narrowest(count: int) -> Any:
+    """The type of numbers below `count`: most of what moves while a graph is loaded are such."""
+    return np.int32 if count < 2**31 else np.int64
+
+
+def numbers_in(ids: Array, group: Array, offset: int, kind: Any) -> Array:
     """Global numbers of ids that are in a group."""
-    return np.searchsorted(group, ids) + offset
+    return (np.searchsorted(group, ids) + offset).astype(kind)
 
 
 def renumbered(file: EdgeFile, numbers: list[Array]) -> tuple[Array, Array, Array | None]:
@@ -228,9 +234,11 @@ def cut_edges(
         other = u != v
         u, v = np.concatenate([u, v[other]]), np.concatenate([v, u[other]])
         w = None if w is None else np.concatenate([w, w[other]])
-    order = np.argsort(np.searchsorted(cuts[1:-1], u, side="right"), kind="stable")
-    counts = np.searchsorted(np.sort(u, kind="stable"), cuts[1:-1])
-    return [(u[some], v[some], None if w is None else w[some]) for some in np.split(order, counts)]
+    blocks = len(cuts) - 1
+    kind = np.uint16 if blocks <= 1 << 16 else np.int64  # sorted without comparing
+    block = np.searchsorted(cuts[1:-1], u, side="right").astype(kind)
+    order, ends = np.argsort(block, kind="stable"), np.cumsum(np.bincount(block, minlength=blocks))
+    return [(u[some], v[some], None if w is None else w[some]) for some in np.split(order, ends[:-1])]
 
 
 def rows_of(pieces: list[tuple[Array, Array, Array | None]], begin: int, end: int, n: int) -> CSR:
@@ -241,10 +249,7 @@ def rows_of(pieces: list[tuple[Array, Array, Array | None]], begin: int, end: in
         if pieces[0][2] is None
         else np.concatenate([piece[2] for piece in pieces if piece[2] is not None])
     )
-    narrow = np.int32 if n < 2**31 else np.int64
-    rows = assemble(
-        (u - begin).astype(narrow), v.astype(narrow), w, num_nodes=max(n, end - begin), mirrored=False
-    )
+    rows = assemble(u - u.dtype.type(begin), v, w, num_nodes=max(n, end - begin), mirrored=False)
     indptr = rows.indptr[: end - begin + 1]
     kind = None if rows.weights is None else rows.weights.dtype
     return CSR(indptr, rows.indices, rows.weights, (end - begin, n), kind)
