@@ -112,10 +112,16 @@ def kill(pid: int) -> None:
 
 
 def fastgrl(*arguments: str, cwd: Path) -> subprocess.Popen[bytes]:
-    """The program as a user runs it."""
-    command = [sys.executable, "-m", "fastgrl", *map(str, arguments)]
-    STARTED.append(subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
-    return STARTED[-1]
+    """The program as a user runs it in a terminal, with all that it starts in one group."""
+    command, pipe = [sys.executable, "-m", "fastgrl", *map(str, arguments)], subprocess.PIPE
+    program = subprocess.Popen(command, cwd=cwd, stdout=pipe, stderr=pipe, start_new_session=True)
+    STARTED.append(program)
+    return program
+
+
+def interrupt(program: subprocess.Popen[bytes]) -> None:
+    """What Ctrl-C does: every process of the group hears of it."""
+    os.killpg(program.pid, signal.SIGINT)
 
 
 def end_programs() -> None:

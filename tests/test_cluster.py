@@ -16,6 +16,8 @@ from clusters import (
     end_programs,
     fastgrl,
     in_one_process,
+    interrupt,
+    until,
     write_digits,
 )
 
@@ -152,3 +154,24 @@ def test_every_verb_that_fits_runs_on_workers(tmp_path):
         _, errors = program.communicate(timeout=200)
         assert program.returncode == 0, errors.decode()
     assert (tmp_path / "links").is_dir()
+
+
+def test_ctrl_c_is_one_line_and_leaves_nothing(tmp_path):
+    edge_folder(tmp_path / "edges", 100_000, 400_000)
+    how = ("--design", "degree-walk", "--cluster", "local:2", "--checkpoint", "kept", "--quiet")
+    program = fastgrl("embed", "edges", "-o", "out", *how, cwd=tmp_path)
+    until(lambda: list(tmp_path.glob("kept/*/product-0001")))
+    interrupt(program)
+    assert program.communicate(timeout=60) == (b"", b"error: interrupted\n")
+    assert program.returncode == 130
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["edges", "kept"]
+    until(lambda: not group_lives(program.pid))
+
+
+def group_lives(group):
+    """Whether any process of a group is there."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True

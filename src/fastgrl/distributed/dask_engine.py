@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import signal
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
+from multiprocessing import resource_tracker
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -105,18 +107,34 @@ def _own_workers(distributed: Any, count: str | None, memory_limit: Any) -> Iter
     from fastgrl.parallel import available_cpus
 
     workers = available_cpus() if count is None else integer("cluster", int(count), least=1)
-    with (
-        distributed.LocalCluster(
+    with _deaf_to_interrupts():
+        own = distributed.LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
             processes=True,
             memory_limit=memory_limit,
             dashboard_address="127.0.0.1:0",
             silence_logs=50,
-        ) as own,
-        distributed.Client(own) as client,
-    ):
+        )
+    with own, distributed.Client(own) as client:
         yield client
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Threads that begin here, and the processes they start, never see Ctrl-C: it is for the caller alone.
+
+    Signals that a thread does not take are passed on to what it starts. One that comes now waits for the end.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # to start it, Python would let signals through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
