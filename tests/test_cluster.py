@@ -156,6 +156,16 @@ def test_every_verb_that_fits_runs_on_workers(tmp_path):
     assert (tmp_path / "links").is_dir()
 
 
+def test_the_usual_design_gives_the_vectors_of_one_process(tmp_path):
+    edge_folder(tmp_path / "edges", 9000, 30_000)
+    for out, more in (("alone.parquet", ()), ("there", ("--cluster", "local:2"))):
+        program = fastgrl("embed", "edges", "-o", out, "--rank", "16", *more, cwd=tmp_path)
+        _, errors = program.communicate(timeout=200)
+        assert program.returncode == 0, errors.decode()
+    alone, there = (pd.read_parquet(tmp_path / name).set_index("id") for name in ("alone.parquet", "there"))
+    assert there.equals(alone.loc[there.index])
+
+
 def test_ctrl_c_is_one_line_and_leaves_nothing(tmp_path):
     edge_folder(tmp_path / "edges", 100_000, 400_000)
     how = ("--design", "degree-walk", "--cluster", "local:2", "--checkpoint", "kept", "--quiet")

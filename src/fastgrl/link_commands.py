@@ -147,7 +147,6 @@ def _embed_folder(
             force=force,
             progress=progress,
         )
-    terminal.print_notes(value["notices"], quiet=printing.quiet)
     terminal.show({"file": edges} | value, link_reports.folder_embedding(value), as_json=printing.json)
 
 

@@ -96,11 +96,15 @@ def _remembered(cluster: Cluster, make: Any, damping: float, keep: int, n: int) 
 
 def pushed_blocks(graph: DistributedGraph, *, damping: float, keep: int) -> list[Any]:
     """Futures of the diffusion rows of every block of nodes."""
-    cluster, n = graph.cluster, graph.num_nodes
-    (whole,) = cluster.submit([Pending(whole_rows, (list(graph.csr.futures), n))])
-    how = (graph.directed, damping, keep)
+    whole, how = whole_graph(graph), (graph.directed, damping, keep)
     bounds = graph.csr.plan.bounds
-    return cluster.submit([Pending(push_rows, (whole, begin, end, *how)) for begin, end in bounds])
+    return graph.cluster.submit([Pending(push_rows, (whole, begin, end, *how)) for begin, end in bounds])
+
+
+def whole_graph(graph: DistributedGraph) -> Any:
+    """A future of all rows of the graph."""
+    (whole,) = graph.cluster.submit([Pending(whole_rows, (list(graph.csr.futures), graph.num_nodes))])
+    return whole
 
 
 def whole_rows(parts: list[CSR], n: int) -> CSR:
@@ -112,12 +116,15 @@ def whole_rows(parts: list[CSR], n: int) -> CSR:
     return CSR(indptr, np.concatenate([part.indices for part in parts]), values, (n, n), parts[0].dtype)
 
 
+def graph_of(whole: CSR, directed: bool) -> Graph:
+    """A graph in one place, its nodes called by their numbers."""
+    rows = Rows(whole.indptr, whole.indices, whole.values)
+    return Graph._built(rows, np.arange(whole.shape[0]), directed=directed, repeats=0)
+
+
 def push_rows(whole: CSR, begin: int, end: int, directed: bool, damping: float, keep: int) -> Pushed:
     """The diffusion rows of nodes `begin` to `end` - 1."""
-    n = whole.shape[0]
-    rows = Rows(whole.indptr, whole.indices, whole.values)
-    graph = Graph._built(rows, np.arange(n), directed=directed, repeats=0)
-    walker = Walker.of(graph, damping=damping, keep=keep)
+    walker = Walker.of(graph_of(whole, directed), damping=damping, keep=keep)
     sources = np.arange(begin, end, dtype=np.int32)
     scale = ((walker.degrees + walker.backward.degrees) / 2) ** -0.5
     left = scaled_rows(walker.rows(sources), scale)
@@ -166,16 +173,14 @@ def _in_place(rows: CSR, begin: int, n: int) -> CSR:
     return CSR(indptr, rows.indices, rows.values, (n, n), rows.dtype)
 
 
-def embedded(space: DistributedSpace, *, n_components: int, side: str) -> Tall:
-    """One vector per node as `DiffusionModel` has them, its dot product with fixed weights for degrees."""
-    graph, cluster = space.graph, space.graph.cluster
+def embedded(
+    space: DistributedSpace, *, n_components: int, side: str, dot_scorer: Scorer | None = None
+) -> Tall:
+    """One vector per node as `DiffusionModel` has them; without a scorer, degrees have fixed weights."""
     terms = None
     if n_components > len(space.singular_values) + 1:
-        terms = node_weights(_fixed_scorer(space))
-    logs = cluster.submit([Pending(log_middle, (one,)) for one in space.pushed])
-    near = [[Pending(mean_over, (rows, list(logs))) for rows in graph.csr.futures]]
-    near += [[Pending(mean_over, (rows, list(logs))) for rows in graph.csr.transposed.futures]]
-    how = (space.singular_values, graph.num_nodes, terms, n_components, side)
+        terms = node_weights(dot_scorer or _fixed_scorer(space))
+    near, how = near_means(space), (space.singular_values, space.graph.num_nodes, terms, n_components, side)
     parts: list[Any] = [
         Pending(vectors_of, (one, space.left.parts[i], space.right.parts[i], near[0][i], near[1][i], *how))
         for i, one in enumerate(space.pushed)
@@ -183,6 +188,13 @@ def embedded(space: DistributedSpace, *, n_components: int, side: str) -> Tall:
     made = space.left.of(parts, n_components, np.float32)
     _ = made.futures
     return made
+
+
+def near_means(space: DistributedSpace) -> list[list[Any]]:
+    """The mean log degree of the neighbours along the edges, and against them: calls for every block."""
+    logs = space.graph.cluster.submit([Pending(log_middle, (one,)) for one in space.pushed])
+    both = (space.graph.csr, space.graph.csr.transposed)
+    return [[Pending(mean_over, (rows, list(logs))) for rows in side.futures] for side in both]
 
 
 def log_middle(pushed: Pushed) -> Array:
@@ -197,7 +209,7 @@ def mean_over(rows: CSR, values: list[Array]) -> Array:
     return np.asarray(sums / np.maximum(np.diff(rows.indptr), 1))
 
 
-def _space_of(pushed: Pushed, x: Array, y: Array, near: tuple[Array, Array], s: Array, size: int) -> Space:
+def small_space(pushed: Pushed, x: Array, y: Array, near: tuple[Array, Array], s: Array, size: int) -> Space:
     """Some nodes of a space: all that is asked of them is a function of their own rows."""
     diffusion = Diffusion.of(pushed.left, pushed.right, pushed.out_degrees, pushed.in_degrees)
     return Space(diffusion, x, y, s, near, size)
@@ -216,7 +228,7 @@ def vectors_of(
     side: str,
 ) -> Array:
     """The vectors of a block of nodes."""
-    space = _space_of(pushed, x, y, (near_out, near_in), s, size)
+    space = small_space(pushed, x, y, (near_out, near_in), s, size)
     nothing = Scorer(np.zeros(0), np.ones(0), np.zeros(0), 0.0)
     model = DiffusionModel(space, nothing, 0.5, terms, n_components)
     return model.left if side == "left" else model.right
@@ -243,7 +255,7 @@ def _fixed_scorer(space: DistributedSpace) -> Scorer:
     empty = CSR(np.zeros(len(nodes) + 1, np.int64), np.empty(0, np.int32), None, (len(nodes), 1), None)
     pushed = Pushed(empty, empty, degrees[0][nodes], degrees[1][nodes])
     none = np.zeros(len(nodes))
-    small = _space_of(pushed, x, y, (none, none), space.singular_values, graph.num_nodes)
+    small = small_space(pushed, x, y, (none, none), space.singular_values, graph.num_nodes)
     return fixed_dot_scorer(small, places.reshape(pairs.shape))
 
 

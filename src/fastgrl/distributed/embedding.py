@@ -10,21 +10,19 @@ from fastgrl.diffusion_links import LEAST_WITH_DEGREES, QUICK_KEEP, QUICK_ROUNDS
 from fastgrl.distributed.clusters import Cluster
 from fastgrl.distributed.diffusions import build_space, embedded
 from fastgrl.distributed.graphs import DistributedGraph
+from fastgrl.distributed.hold_outs import fitted_dot_scorer
 from fastgrl.distributed.loading import load_graph
 from fastgrl.distributed.talls import Tall
 from fastgrl.distributed.writing import check_folder, vectors_written
 from fastgrl.errors import ArgumentError
 from fastgrl.estimate import DEFAULT_RANKS
 from fastgrl.io.layout import Options
-from fastgrl.progress import Progress
+from fastgrl.progress import Progress, portions
 from fastgrl.push import KEEP
 from fastgrl.stopwatch import Stopwatch
 from fastgrl.walks import walk_svd
 
 DESIGNS = ("log-diffusion", "degree-walk", "walk")
-FIXED_TERMS = (
-    "on a cluster nothing is held out: the two columns for degrees have fixed weights, as with --quick"
-)
 
 
 def embed_folder(
@@ -51,9 +49,8 @@ def embed_folder(
     there, and holds nothing else, is replaced with `force` only. `design` is "log-diffusion", "degree-walk"
     or "walk", whose settings have the names that `LinkPredictor` gives them; `rank` is the number of columns,
     `side` "left" or "right". `options` says which columns of the files are which. Nodes come in the order of
-    their ids. For the walk designs the vectors are, bit for bit, those of one process; for log-diffusion they
-    are those of `embed(quick=True)` with as many kept entries and rounds. Returns counts, settings, names of
-    files and seconds.
+    their ids. The vectors are, bit for bit, those of one process. Returns counts, settings, names of files
+    and seconds.
 
         with connected("tcp://host:8786") as cluster:
             embed_folder(cluster, "s3://bucket/edges", "s3://bucket/vectors", design="degree-walk")
@@ -74,7 +71,6 @@ def embed_folder(
     watch.stop("fit")
     files = vectors_written(cluster, out, graph.ids, vectors.futures)
     watch.stop("write")
-    notices = [FIXED_TERMS] if design == "log-diffusion" and not quick else []
     return {
         "nodes": graph.num_nodes,
         "edges": graph.num_edges,
@@ -87,7 +83,6 @@ def embed_folder(
         "files": files,
         "singular_values": [float(value) for value in values[:8]],
         "seconds": watch.seconds,
-        "notices": notices,
     }
 
 
@@ -123,5 +118,10 @@ def _diffusion_vectors(
     rank = columns - 2 if columns >= LEAST_WITH_DEGREES else columns
     keep, rounds = (QUICK_KEEP, QUICK_ROUNDS) if quick else (KEEP, DIFFUSION_ROUNDS)
     how: dict[str, Any] = {"keep": keep, "rounds": rounds, "damping": damping}
-    space = build_space(graph, rank=rank, seed=seed, progress=progress, **how)
-    return embedded(space, n_components=columns, side=side), space.singular_values
+    learning, fitting = portions(progress, [1, 1] if rank < columns and not quick else [1e-9, 1])
+    scorer = None
+    if rank < columns and not quick:
+        scorer = fitted_dot_scorer(graph, rank=rank, seed=seed, progress=learning, **how)
+    space = build_space(graph, rank=rank, seed=seed, progress=fitting, **how)
+    vectors = embedded(space, n_components=columns, side=side, dot_scorer=scorer)
+    return vectors, space.singular_values
