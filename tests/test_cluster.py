@@ -140,6 +140,17 @@ def test_a_cluster_that_is_not_there_is_one_line(tmp_path, options, code, words)
     assert not (tmp_path / "out.csv").exists()
 
 
+@pytest.mark.parametrize("option", ["--select", "--bipartite"])
+def test_what_is_not_for_folders_is_refused(tmp_path, option):
+    edge_folder(tmp_path / "edges", 300, 900)
+    program = fastgrl("embed", "edges", "-o", "out", "--cluster", "local:1", option, cwd=tmp_path)
+    _, errors = program.communicate(timeout=60)
+    assert program.returncode == 2
+    assert (
+        errors.decode() == f"error: {option} cannot be chosen for a folder of Parquet files; leave it out\n"
+    )
+
+
 def test_every_verb_that_fits_runs_on_workers(tmp_path):
     write_digits(tmp_path)
     some = ("--cluster", "local:2", "--quiet", "--no-select")

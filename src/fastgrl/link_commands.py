@@ -85,6 +85,8 @@ def embed(
     from fastgrl.io.writers import write_embedding
 
     if workers.cluster is not None and is_for_workers(edges):
+        if select:
+            raise FastgrlError("--select cannot be chosen for a folder of Parquet files; leave it out")
         _embed_folder(edges, out, reading, fit, workers, printing, side=side, quick=quick, force=force)
         return
     refuse_mixed_output(out, printing)
