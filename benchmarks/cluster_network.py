@@ -60,6 +60,7 @@ def network(workers: int, gbit: float) -> Iterator[None]:
         yield
     finally:
         for i in range(workers):
+            told(f"ip link del fgv{i}", strict=False)  # with its other end, at once
             told(f"ip netns del fg{i}", strict=False)
         told(f"ip link del {BRIDGE}", strict=False)
 
