@@ -175,7 +175,7 @@ def test_results_in_a_store_are_replaced_when_told_and_nothing_else_is(tmp_path,
     put(store / "out" / "mine")
     with pytest.raises(ArgumentError, match="it is not deleted"):
         embed_folder(Cluster(HERE), edges, f"{store}/out", force=True, **how)
-    with pytest.raises(ArgumentError, match="it is not deleted"):
+    with pytest.raises(ArgumentError, match="is a whole store"):
         embed_folder(Cluster(HERE), edges, str(store), force=True, **how)
 
 
@@ -201,7 +201,7 @@ class Broken(fsspec.AbstractFileSystem):
 def test_the_failure_of_a_store_is_one_line(tmp_path):
     fsspec.register_implementation("broken", Broken, clobber=True)
     edge_folder(tmp_path / "edges", 300, 900)
-    with pytest.raises(InputError, match="'broken://a' cannot be read: LookupError: no answer"):
-        load_graph(Cluster(HERE), "broken://a")
-    with pytest.raises(UnavailableError, match="'broken://a' cannot be written: LookupError: no answer"):
-        embed_folder(Cluster(HERE), str(tmp_path / "edges"), "broken://a")
+    with pytest.raises(InputError, match="'broken://a/b' cannot be read: LookupError: no answer"):
+        load_graph(Cluster(HERE), "broken://a/b")
+    with pytest.raises(UnavailableError, match="'broken://a/b' cannot be written: LookupError: no answer"):
+        embed_folder(Cluster(HERE), str(tmp_path / "edges"), "broken://a/b")

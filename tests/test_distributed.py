@@ -339,7 +339,7 @@ def test_a_result_that_is_there_stays_unless_told_otherwise(tmp_path, cluster):
     assert [file.name for file in (tmp_path / "out").iterdir()] == ["part-00000.parquet"]
 
 
-@pytest.mark.parametrize("mine", ["letter.txt", "part-1.csv", "photos/part-00000.parquet"])
+@pytest.mark.parametrize("mine", ["letter.txt", "part-1.csv", "photos/part-00000.parquet", ".env"])
 def test_a_folder_with_anything_else_in_it_is_never_deleted(tmp_path, cluster, mine):
     edge_folder(tmp_path / "edges", 300, 900)
     (tmp_path / "out" / mine).parent.mkdir(parents=True)
@@ -347,6 +347,17 @@ def test_a_folder_with_anything_else_in_it_is_never_deleted(tmp_path, cluster, m
     with pytest.raises(ArgumentError, match=f"such as '{mine}': it is not deleted"):
         embed_folder(cluster, str(tmp_path / "edges"), str(tmp_path / "out"), rank=2, force=True)
     assert (tmp_path / "out" / mine).read_text() == "x"
+
+
+def test_what_is_read_is_never_written_over(tmp_path, cluster):
+    edge_folder(tmp_path / "edges", 300, 900)
+    for number, file in enumerate(sorted((tmp_path / "edges").iterdir())):
+        file.rename(tmp_path / "edges" / f"part-{number:05}.parquet")
+    (tmp_path / "link").symlink_to(tmp_path / "edges")
+    for out in ("edges", "edges/", "link"):
+        with pytest.raises(ArgumentError, match="is read from"):
+            embed_folder(cluster, str(tmp_path / "edges"), f"{tmp_path}/{out}", rank=2, force=True)
+    assert len(list((tmp_path / "edges").iterdir())) == 4
 
 
 def test_what_fails_leaves_nothing_behind(tmp_path, cluster):

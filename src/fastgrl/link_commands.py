@@ -130,7 +130,7 @@ def _embed_folder(
     refuse_for_folders(reading)
     if fit.bipartite:
         raise FastgrlError("--bipartite cannot be chosen for a folder of Parquet files; leave it out")
-    check_folder(out, force=force)
+    check_folder(out, force=force, inputs=(edges,))
     options = Options(columns=reading.columns, weight=reading.weight, unweighted=reading.unweighted)
     with on_cluster(workers, printing) as cluster, bar(f"embedding {edges}", printing) as progress:
         value = embed_folder(

@@ -142,7 +142,7 @@ def _classify_folder(
     _refuse_unused({"--multi-label": files.multi_label or None})
     if fit.design != "co-ridge":
         raise FastgrlError(f"--design {fit.design} is not for folders of Parquet files; co-ridge is")
-    check_folder(out, force=force)
+    check_folder(out, force=force, inputs=(edges, files.features))
     with on_cluster(workers, printing) as cluster, bar(f"classifying {edges}", printing) as progress:
         told = classify_folder(
             dataclasses.replace(cluster, most_bytes=fit.max_memory),

@@ -40,7 +40,7 @@ class Address:
         text = os.fspath(given)
         for scheme in _LOCAL:
             text = text.removeprefix(scheme)
-        return cls(text.rstrip("/") if "://" in text else os.path.abspath(text))
+        return cls(text.rstrip("/") if "://" in text else _posix(os.path.abspath(text)))
 
     def __str__(self) -> str:
         return self.text
@@ -52,6 +52,21 @@ class Address:
     def is_path(self) -> bool:
         """Whether it is a path of this machine, and of all others."""
         return "://" not in self.text
+
+    @property
+    def is_root(self) -> bool:
+        """Whether it is all of a store, such as a bucket.
+
+        >>> Address.of("s3://bucket/").is_root, Address.of("s3://bucket/a").is_root, Address.of("/").is_root
+        (True, False, True)
+        """
+        return "/" not in self.text.partition("://")[2] if not self.is_path else not self.name
+
+    def is_same(self, other: Address) -> bool:
+        """Whether both are one place, links followed."""
+        if self.is_path and other.is_path:
+            return os.path.realpath(self.text) == os.path.realpath(other.text)
+        return self == other
 
     @property
     def name(self) -> str:
@@ -88,7 +103,7 @@ class Address:
         """All files of a folder and of those within it, in the order of their names."""
         if self.is_path:
             found = [os.path.join(folder, name) for folder, _, names in os.walk(self.text) for name in names]
-            return [Address(path) for path in sorted(found)]
+            return [Address(_posix(path)) for path in sorted(found)]
         with self._store() as (fs, inside):
             names = [path[len(inside.rstrip("/")) :].lstrip("/") for path in sorted(fs.find(inside))]
             return [self / name for name in names if name]
@@ -166,6 +181,10 @@ class Address:
             raise
         except Exception as error:  # each store has exceptions of its own
             raise OSError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
+
+
+def _posix(path: str) -> str:
+    return path.replace(os.sep, "/")
 
 
 def _file_system(address: Address) -> tuple[Any, str]:

@@ -113,7 +113,7 @@ def classify_folder(
     those that tell them best. Rank, balance and rounds, and without `validation` these two as well, are the
     usual ones unless `given`. A node has one class.
     """
-    check_folder(out, force=force)
+    check_folder(out, force=force, inputs=(edges, features))
     watch = Stopwatch()
     graph = load_graph(cluster, edges, options=options, directed=directed)
     known = read_known(graph, labels, label_columns)

@@ -55,7 +55,7 @@ def embed_folder(
         with connected("tcp://host:8786") as cluster:
             embed_folder(cluster, "s3://bucket/edges", "s3://bucket/vectors", design="degree-walk")
     """
-    check_folder(out, force=force)
+    check_folder(out, force=force, inputs=(source,))
     if design not in DESIGNS:
         raise ArgumentError(f"on a cluster the design is one of {', '.join(DESIGNS)}, got {shown(design)}")
     watch = Stopwatch()

@@ -16,15 +16,19 @@ from fastgrl.distributed.addresses import Address
 from fastgrl.distributed.clusters import Cluster
 from fastgrl.distributed.engines import Pending
 from fastgrl.errors import ArgumentError, UnavailableError
-from fastgrl.io.parquet import is_hidden
 from fastgrl.io.writers import write_embedding, write_table
 
-_PART = re.compile(r"part-\d{5}\.parquet")
+# The files of a table that was written here, and marks that other programs leave beside such.
+_OURS = re.compile(r"part-\d{5,}\.parquet|_SUCCESS|_metadata|_common_metadata|\..*\.crc")
 
 
-def check_folder(out: str, *, force: bool) -> None:
+def check_folder(out: str, *, force: bool, inputs: tuple[str | None, ...] = ()) -> None:
     """Refuse a folder that must not be written; what is replaced must be such a table of files itself."""
     target, name = Address.of(out), shown(out, 200)
+    if target.is_root:
+        raise ArgumentError(f"{name} is a whole store, and would be replaced: name a folder in it")
+    if any(target.is_same(Address.of(given)) for given in inputs if given is not None):
+        raise ArgumentError(f"{name} is read from, and cannot be written: name another folder")
     try:
         if not target.is_there():
             return
@@ -32,7 +36,7 @@ def check_folder(out: str, *, force: bool) -> None:
             raise ArgumentError(f"{name} exists; pass force (--force) to overwrite it")
         if not target.is_folder():
             raise ArgumentError(f"{name} is a file, and a folder of files is to be written")
-        others = [file for file in target.files() if not _is_ours(file.within(target))]
+        others = [file for file in target.files() if not _OURS.fullmatch("/".join(file.within(target)))]
     except OSError as error:
         raise UnavailableError(f"{name} cannot be written: {error}") from error
     if others:
@@ -41,11 +45,6 @@ def check_folder(out: str, *, force: bool) -> None:
             f"{name} holds more than the Parquet files of a result, such as {found}: it is not deleted; "
             "name another folder"
         )
-
-
-def _is_ours(names: tuple[str, ...]) -> bool:
-    """Whether a file of a folder may be part of a table that was written here, or a mark that tools leave."""
-    return len(names) == 1 and (_PART.fullmatch(names[0]) is not None or is_hidden(names))
 
 
 def write_blocks(
