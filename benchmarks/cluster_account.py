@@ -197,7 +197,9 @@ def _bytes(count: float) -> str:
 
 
 def _seconds(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min" if seconds >= 600 else f"{seconds:.2g} s"
+    if seconds >= 600:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
 
 
 def usual_jobs(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import ClassVar
 
 import fsspec
 import numpy as np
@@ -10,14 +11,16 @@ import pandas as pd
 import pytest
 import scipy.sparse
 from clusters import edge_folder
+from fsspec.implementations.memory import MemoryFileSystem
 
 from fastgrl.distributed.addresses import Address
 from fastgrl.distributed.checkpoints import Checkpoint
 from fastgrl.distributed.clusters import Cluster
 from fastgrl.distributed.embedding import embed_folder
-from fastgrl.distributed.engines import HERE
+from fastgrl.distributed.engines import HERE, Pending
 from fastgrl.distributed.loading import load_graph
 from fastgrl.distributed.shards import read_block, read_whole_block, share_block, share_rows, write_block
+from fastgrl.distributed.writing import Result, write_blocks
 from fastgrl.errors import ArgumentError, InputError, UnavailableError
 from fastgrl.kernels import csr_from_scipy
 from fastgrl.leaves import Matrix
@@ -76,19 +79,37 @@ def test_a_folder_moves_with_all_its_files_and_can_be_removed(root):
     (root / "old" / "deep").make_folder()
     put(root / "old" / "a", b"1")
     put(root / "old" / "deep" / "b", b"2")
-    (root / "old").move(root / "new")
+    (root / "new").make_folder()
+    put(root / "new" / "c", b"3")
+    (root / "old").replace(root / "new")
     assert [file.within(root) for file in root.files()] == [("new", "a"), ("new", "deep", "b")]
     assert contents(root / "new" / "deep" / "b") == b"2"
     (root / "new").remove()
     assert not (root / "new").is_there()
 
 
-def test_a_file_that_changes_has_another_version(tmp_path):
-    address = Address.of(tmp_path / "a")
-    put(address, b"1")
-    before = address.version()
-    put(address, b"12")
-    assert address.version() != before
+def test_a_file_that_changes_has_another_version(root):
+    root.make_folder()
+    put(root / "a", b"1")
+    before = (root / "a").version()
+    assert (root / "a").version() == before
+    put(root / "a", b"2")
+    assert (root / "a").version() != before
+
+
+@pytest.mark.parametrize("nothing", ["", "file://", "s3://", "memory:///"])
+def test_an_address_names_something(nothing):
+    with pytest.raises(ArgumentError, match="names no file or folder"):
+        Address.of(nothing)
+
+
+@pytest.mark.parametrize("letter", ["*", "?", "[1]"])
+def test_an_address_is_no_pattern_but_a_path_may_look_like_one(tmp_path, letter):
+    with pytest.raises(ArgumentError, match="would be a pattern"):
+        Address.of(f"memory://out{letter}")
+    (tmp_path / "out1").mkdir()
+    Address.of(tmp_path / f"out{letter}").remove()
+    assert (tmp_path / "out1").is_dir()
 
 
 def test_names_for_one_file(tmp_path):
@@ -106,6 +127,15 @@ def test_some_rows_of_a_block_are_read_alone(root, columns, bounds):
     begin, end = bounds
     assert np.array_equal(read_block(path, begin, end), block[begin:end])
     assert np.array_equal(read_whole_block(path), block)
+
+
+def test_a_block_that_is_cut_short_is_an_error(root):
+    root.make_folder()
+    path = write_block(root / "block.npy", np.ones((50, 4)))
+    put(path, contents(path)[:-1])
+    assert read_block(path, 0, 49).sum() == 196
+    with pytest.raises(UnavailableError, match="cut short"):
+        read_block(path, 40, 50)
 
 
 def test_what_a_caller_shares_arrives(root):
@@ -177,6 +207,83 @@ def test_results_in_a_store_are_replaced_when_told_and_nothing_else_is(tmp_path,
         embed_folder(Cluster(HERE), edges, f"{store}/out", force=True, **how)
     with pytest.raises(ArgumentError, match="is a whole store"):
         embed_folder(Cluster(HERE), edges, str(store), force=True, **how)
+
+
+class Failing(MemoryFileSystem):
+    """A store that loses its connection when the second file is copied."""
+
+    protocol = "failing"
+    store: ClassVar[dict] = {}
+    pseudo_dirs: ClassVar[list] = [""]
+    copied = 0
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return MemoryFileSystem._strip_protocol(path.replace("failing://", "memory://"))
+
+    def cp_file(self, one, other, **how):
+        type(self).copied += 1
+        if self.copied == 2:
+            raise ConnectionError("gone")
+        super().cp_file(one, other, **how)
+
+
+def test_results_that_cannot_take_their_place_are_kept_and_the_error_says_where(tmp_path):
+    fsspec.register_implementation("failing", Failing, clobber=True)
+    edge_folder(tmp_path / "edges", 9000, 20_000)
+    with pytest.raises(UnavailableError, match="gone; the results are in failing://a/") as told:
+        embed_folder(Cluster(HERE, 3), str(tmp_path / "edges"), "failing://a/out", design="walk", rank=2)
+    kept = Address.of(str(told.value).rpartition(" ")[2])
+    assert [file.name for file in kept.files()] == [f"part-{number:05}.parquet" for number in range(3)]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_what_comes_into_being_during_a_run_is_not_deleted(tmp_path, root, force):
+    edge_folder(tmp_path / "edges", 300, 900)
+
+    def meanwhile(done, total):
+        (root / "out").make_folder()
+        put(root / "out" / "mine", b"mine")
+
+    how = {"design": "walk", "rank": 2, "force": force, "progress": meanwhile}
+    with pytest.raises(ArgumentError, match=r"(exists|is not deleted).*; the results are in .*\.out\."):
+        embed_folder(Cluster(HERE), str(tmp_path / "edges"), f"{root}/out", **how)
+    assert contents(root / "out" / "mine") == b"mine"
+
+
+def test_what_a_worker_that_died_has_left_is_no_part_of_the_result(tmp_path, root):
+    def write_twice(path):
+        put(path.beside(".part.tmp"), b"half")
+        put(path, b"whole")
+
+    names = write_blocks(
+        Cluster(HERE), Result(f"{root}/out"), lambda i, path: Pending(write_twice, (path,)), 2
+    )
+    assert [file.name for file in (root / "out").files()] == names
+
+
+def test_a_result_behind_a_link_is_replaced_and_the_link_stays(tmp_path):
+    edge_folder(tmp_path / "edges", 300, 900)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there")
+    how = {"design": "walk", "rank": 2, "force": True}
+    embed_folder(Cluster(HERE), str(tmp_path / "edges"), str(tmp_path / "link"), **how)
+    assert (tmp_path / "link").is_symlink()
+    assert [file.name for file in (tmp_path / "there").iterdir()] == ["part-00000.parquet"]
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_checkpoint_in_a_store_knows_when_its_edges_have_changed(tmp_path, store):
+    edge_folder(tmp_path / "edges", 300, 900)
+
+    def embed(out):
+        copy_to_store(tmp_path / "edges", store / "edges")
+        cluster = Cluster(HERE, checkpoint=Checkpoint.at(f"{store}/kept"))
+        embed_folder(cluster, f"{store}/edges", f"{store}/{out}", design="walk", rank=2)
+
+    embed("one")
+    with pytest.raises(ArgumentError, match="another run"):
+        embed("two")
 
 
 def test_an_address_that_nobody_knows_is_refused(tmp_path):

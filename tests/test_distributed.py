@@ -409,6 +409,14 @@ def test_the_checkpoint_of_another_run_is_refused(tmp_path):
         embed_folder(checkpointed(tmp_path / "kept"), edges, str(tmp_path / "two"), seed=1, **how)
 
 
+def test_a_checkpoint_knows_whether_edges_were_held_out(tmp_path):
+    edge_folder(tmp_path / "edges", 300, 900)
+    edges = str(tmp_path / "edges")
+    embed_folder(checkpointed(tmp_path / "kept"), edges, str(tmp_path / "one"), rank=3)
+    with pytest.raises(ArgumentError, match="another run"):
+        embed_folder(checkpointed(tmp_path / "kept"), edges, str(tmp_path / "two"), rank=5)
+
+
 def test_a_checkpoint_of_other_edges_is_refused(tmp_path):
     edge_folder(tmp_path / "edges", 300, 900)
     how = {"design": "walk", "rank": 4}

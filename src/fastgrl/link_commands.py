@@ -124,13 +124,13 @@ def _embed_folder(
 ) -> None:
     """From a folder of Parquet files to another, on workers all the way."""
     from fastgrl.distributed.embedding import embed_folder
-    from fastgrl.distributed.writing import check_folder
+    from fastgrl.distributed.writing import Result
     from fastgrl.io.layout import Options
 
     refuse_for_folders(reading)
     if fit.bipartite:
         raise FastgrlError("--bipartite cannot be chosen for a folder of Parquet files; leave it out")
-    check_folder(out, force=force, inputs=(edges,))
+    Result(out, force, inputs=(edges,)).check()  # before workers are started
     options = Options(columns=reading.columns, weight=reading.weight, unweighted=reading.unweighted)
     with on_cluster(workers, printing) as cluster, bar(f"embedding {edges}", printing) as progress:
         value = embed_folder(

@@ -133,7 +133,7 @@ def _classify_folder(
 ) -> None:
     """From folders of Parquet files to one of classes, on workers all the way."""
     from fastgrl.distributed.classification import classify_folder
-    from fastgrl.distributed.writing import check_folder
+    from fastgrl.distributed.writing import Result
     from fastgrl.io.layout import Options
 
     refuse_for_folders(reading)
@@ -142,7 +142,7 @@ def _classify_folder(
     _refuse_unused({"--multi-label": files.multi_label or None})
     if fit.design != "co-ridge":
         raise FastgrlError(f"--design {fit.design} is not for folders of Parquet files; co-ridge is")
-    check_folder(out, force=force, inputs=(edges, files.features))
+    Result(out, force, inputs=(edges, files.features)).check()  # before workers are started
     with on_cluster(workers, printing) as cluster, bar(f"classifying {edges}", printing) as progress:
         told = classify_folder(
             dataclasses.replace(cluster, most_bytes=fit.max_memory),

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -20,6 +21,9 @@ from fastgrl.checks import shown
 from fastgrl.errors import ArgumentError, FastgrlError, MissingExtraError
 
 _LOCAL = ("file://", "local://")
+_PATTERN = re.compile(r"[*?\[\]]")
+# By what stores tell a file from one that has taken its place.
+_VERSIONS = {"etag", "lastmodified", "last_modified", "mtime", "created", "modified", "generation", "md5"}
 # Stores without folders; to make one there could make a bucket.
 _PREFIXES = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oci", "oss", "memory"}
 
@@ -40,7 +44,12 @@ class Address:
         text = os.fspath(given)
         for scheme in _LOCAL:
             text = text.removeprefix(scheme)
-        return cls(text.rstrip("/") if "://" in text else _posix(os.path.abspath(text)))
+        scheme, _, inside = text.partition("://")
+        if not text or ("://" in text and not inside.strip("/")):
+            raise ArgumentError(f"{shown(os.fspath(given))} names no file or folder")
+        if inside and _PATTERN.search(inside):
+            raise ArgumentError(f"{shown(text, 200)} would be a pattern for a store: leave *, ?, [ and ] out")
+        return cls(f"{scheme}://{inside.rstrip('/')}" if inside else _posix(os.path.abspath(text)))
 
     def __str__(self) -> str:
         return self.text
@@ -81,8 +90,10 @@ class Address:
         """Whether a file or a folder has this name."""
         if self.is_path:
             return os.path.lexists(self.text)
-        with self._store() as (fs, inside):
-            return bool(fs.exists(inside))
+        with self._store() as (fs, inside), suppress(FileNotFoundError):
+            fs.info(inside)  # "exists" takes any failure for a no
+            return True
+        return bool(self.files())
 
     def is_folder(self) -> bool:
         """Whether it is a folder, or begins the name of a file in a store."""
@@ -116,15 +127,17 @@ class Address:
         """
         return PurePosixPath(self.text[len(folder.text) :].lstrip("/")).parts
 
-    def version(self) -> list[Any]:
+    def version(self) -> list[str]:
         """What tells a file from another that has taken its place."""
         if self.is_path:
             facts = os.stat(self.text)
-            return [self.name, facts.st_size, str(facts.st_mtime)]
+            return [str(facts.st_size), str(facts.st_mtime_ns)]
         with self._store() as (fs, inside):
             known = fs.info(inside)
-        changed = next((known[name] for name in ("ETag", "LastModified", "mtime") if name in known), None)
-        return [self.name, known.get("size"), str(changed)]
+        marks = [str(known[name]) for name in sorted(known) if name.lower() in _VERSIONS]
+        if not marks:
+            raise OSError("its store does not tell when a file was changed")
+        return [str(known.get("size")), *marks]
 
     @contextmanager
     def opened(self) -> Iterator[IO[bytes]]:
@@ -152,16 +165,26 @@ class Address:
         finally:
             beside.unlink(missing_ok=True)
 
-    def move(self, target: Address) -> None:
-        """Give a folder another name; in a store its files are moved one after another."""
+    def replace(self, target: Address) -> None:
+        """Give a folder the name of another, which is removed; a store copies its files one after another."""
         if self.is_path:
-            os.replace(self.text, target.text)
+            aside = target.beside(f".{target.name}.{uuid.uuid4().hex[:8]}.old")
+            if target.is_there():
+                os.replace(target.text, aside.text)
+            try:
+                os.replace(self.text, target.text)
+            except BaseException:
+                if aside.is_there():
+                    os.replace(aside.text, target.text)
+                raise
+            aside.remove()
             return
+        target.remove()
         target.make_folder()
         for file in self.files():
             new = target / "/".join(file.within(self))
             with file._store() as (fs, inside):
-                fs.mv(inside, fs._strip_protocol(new.text))
+                fs.cp_file(inside, fs._strip_protocol(new.text))
         self.remove()
 
     def remove(self) -> None:
@@ -177,7 +200,7 @@ class Address:
         """The store and the name within it; a failure in the body is an `OSError` of one line."""
         try:
             yield _file_system(self)
-        except (OSError, FastgrlError):
+        except (OSError, FastgrlError, MemoryError):
             raise
         except Exception as error:  # each store has exceptions of its own
             raise OSError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error

@@ -33,7 +33,7 @@ from fastgrl.distributed.known_labels import Known, read_held_out, read_known
 from fastgrl.distributed.loading import load_graph
 from fastgrl.distributed.rows import DistributedRows
 from fastgrl.distributed.talls import Tall
-from fastgrl.distributed.writing import check_folder, write_blocks, write_columns
+from fastgrl.distributed.writing import Result, write_blocks, write_columns
 from fastgrl.errors import ArgumentError
 from fastgrl.filters import filtered, smoothed
 from fastgrl.fsvd import fsvd
@@ -113,7 +113,8 @@ def classify_folder(
     those that tell them best. Rank, balance and rounds, and without `validation` these two as well, are the
     usual ones unless `given`. A node has one class.
     """
-    check_folder(out, force=force, inputs=(edges, features))
+    result = Result(out, force, inputs=(edges, features))
+    result.check()
     watch = Stopwatch()
     graph = load_graph(cluster, edges, options=options, directed=directed)
     known = read_known(graph, labels, label_columns)
@@ -138,7 +139,7 @@ def classify_folder(
         )
         figures = {"accuracy": accuracy, "nodes": len(held.nodes)}
     watch.stop("fit")
-    files = _written(graph, beliefs, known, out)
+    files = _written(graph, beliefs, known, result)
     watch.stop("write")
     return {
         "nodes": graph.num_nodes,
@@ -391,11 +392,11 @@ def balanced(w: Array, Q: Array, factors: Array) -> Array:
     return np.asarray(w * (Q @ factors)[:, None])
 
 
-def _written(graph: DistributedGraph, beliefs: Tall, known: Known, out: str) -> list[str]:
+def _written(graph: DistributedGraph, beliefs: Tall, known: Known, result: Result) -> list[str]:
     ids, blocks = graph.ids, beliefs.futures
     return write_blocks(
         graph.cluster,
-        out,
+        result,
         lambda i, path: Pending(write_classes, (path, ids[i], blocks[i], known.classes)),
         len(blocks),
     )

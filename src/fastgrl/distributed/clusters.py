@@ -16,7 +16,7 @@ from fastgrl.distributed.addresses import Address
 from fastgrl.distributed.checkpoints import Checkpoint
 from fastgrl.distributed.engines import Engine, Pending, handed_over
 from fastgrl.distributed.plans import RowPlan
-from fastgrl.errors import FastgrlError, ShapeError
+from fastgrl.errors import FastgrlError, ShapeError, UnavailableError
 from fastgrl.linalg import sum_of_subtrees
 from fastgrl.seams import Host, Seam
 
@@ -58,7 +58,10 @@ class Cluster:
         if self.storage is None:
             raise FastgrlError("this cluster has no folder that its workers share with the caller")
         folder = self.storage / f"shared-{next(self._folders):06}"
-        folder.make_folder()
+        try:
+            folder.make_folder()
+        except OSError as error:
+            raise UnavailableError(f"{folder} cannot be made: {error}") from error
         return folder
 
     @functools.cached_property

@@ -63,16 +63,19 @@ def build_space(
     keep: int,
     rounds: int,
     seed: int = 0,
+    named: str = "the whole graph",
     progress: Progress | None = None,
 ) -> DistributedSpace:
-    """Push, take logarithms, factorise."""
+    """Push, take logarithms, factorise; `named` tells a checkpoint which edges these are."""
     cluster, n = graph.cluster, graph.num_nodes
     pushed = pushed_blocks(graph, damping=damping, keep=keep)
 
     def logarithm() -> DistributedRows:
         return _logarithm(graph, pushed)
 
-    rows = logarithm() if cluster.checkpoint is None else _remembered(cluster, logarithm, damping, keep, n)
+    facts = {"stage": "diffusion", "of": named, "damping": damping, "keep": keep, "nodes": n}
+    facts["edges"] = graph.num_edges
+    rows = logarithm() if cluster.checkpoint is None else _remembered(cluster, logarithm, facts)
     svd = fsvd(
         Matrix(rows),
         min(rank, n),
@@ -88,9 +91,9 @@ def build_space(
     return DistributedSpace(graph, pushed, rows, left, right, svd.s)
 
 
-def _remembered(cluster: Cluster, make: Any, damping: float, keep: int, n: int) -> DistributedRows:
+def _remembered(cluster: Cluster, make: Any, facts: dict[str, Any]) -> DistributedRows:
     assert cluster.checkpoint is not None
-    cluster.checkpoint.begin({"stage": "diffusion", "damping": damping, "keep": keep, "nodes": n})
+    cluster.checkpoint.begin(facts)
     return cluster.checkpoint.rows("logarithm", make, cluster)
 
 

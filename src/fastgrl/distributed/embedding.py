@@ -13,7 +13,7 @@ from fastgrl.distributed.graphs import DistributedGraph
 from fastgrl.distributed.hold_outs import fitted_dot_scorer
 from fastgrl.distributed.loading import load_graph
 from fastgrl.distributed.talls import Tall
-from fastgrl.distributed.writing import check_folder, vectors_written
+from fastgrl.distributed.writing import Result, vectors_written
 from fastgrl.errors import ArgumentError
 from fastgrl.estimate import DEFAULT_RANKS
 from fastgrl.io.layout import Options
@@ -55,7 +55,8 @@ def embed_folder(
         with connected("tcp://host:8786") as cluster:
             embed_folder(cluster, "s3://bucket/edges", "s3://bucket/vectors", design="degree-walk")
     """
-    check_folder(out, force=force, inputs=(source,))
+    result = Result(out, force, inputs=(source,))
+    result.check()
     if design not in DESIGNS:
         raise ArgumentError(f"on a cluster the design is one of {', '.join(DESIGNS)}, got {shown(design)}")
     watch = Stopwatch()
@@ -69,7 +70,7 @@ def embed_folder(
     else:
         vectors, values = _walk_vectors(graph, design, window=window, negative=negative, **how)
     watch.stop("fit")
-    files = vectors_written(cluster, out, graph.ids, vectors.futures)
+    files = vectors_written(cluster, result, graph.ids, vectors.futures)
     watch.stop("write")
     return {
         "nodes": graph.num_nodes,

@@ -53,7 +53,8 @@ def fitted_dot_scorer(
     train = _train(graph, held)
     del held
     how: dict[str, Any] = {"rank": rank, "damping": damping, "keep": keep, "rounds": rounds}
-    space = build_space(train, seed=seed, progress=progress, **how)
+    named = f"what is left beside edges held out with seed {seed}"
+    space = build_space(train, seed=seed, named=named, progress=progress, **how)
     return fit_scorer(_dot_features(space, pairs), truth)
 
 

@@ -24,7 +24,7 @@ from fastgrl.distributed.graphs import DistributedGraph, RowFacts, row_facts
 from fastgrl.distributed.plans import RowPlan
 from fastgrl.distributed.rows import DistributedRows
 from fastgrl.distributed.transposing import exchanged
-from fastgrl.errors import InputError
+from fastgrl.errors import InputError, UnavailableError
 from fastgrl.io.layout import Options
 from fastgrl.io.parquet import (
     PARQUET_ENDINGS,
@@ -85,8 +85,8 @@ def load_graph(
     """
     paths = parquet_files(folder)
     if cluster.checkpoint is not None:
-        facts = {"files": [path.version() for path in paths], "directed": directed, "read as": repr(options)}
-        cluster.checkpoint.begin(facts)
+        files_now = _versions(Address.of(folder), paths)
+        cluster.checkpoint.begin({"files": files_now, "directed": directed, "read as": repr(options)})
     files = cluster.submit([Pending(read_file, (path, options or Options())) for path in paths])
     told = cluster.gather([Pending(facts_of, (file,)) for file in files])
     files, told = _with_edges(folder, paths, files, told)
@@ -107,6 +107,14 @@ def load_graph(
     )
     ids = _ids_by_block(cluster, groups, offsets, plan.bounds)
     return DistributedGraph(kept, ids, directed, weighted, RowFacts.of_all(counted))
+
+
+def _versions(folder: Address, paths: list[Address]) -> list[list[str]]:
+    """What a checkpoint knows of files, to tell whether they are still the same."""
+    try:
+        return [["/".join(path.within(folder)), *path.version()] for path in paths]
+    except OSError as error:
+        raise UnavailableError(f"no checkpoint can be kept of {folder}: {error}") from error
 
 
 def _rows(

@@ -6,7 +6,7 @@ never by messages that nobody could repeat.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
@@ -49,8 +49,7 @@ def write_rows(path: Address, rows: CSR) -> Address:
     arrays |= {} if rows.values is None else {"values": rows.values}
     kind = "" if rows.dtype is None else rows.dtype.str
     arrays["kind"] = np.array(kind)
-    path.write(lambda file: np.savez(file, **arrays))
-    return path
+    return _written(path, lambda file: np.savez(file, **arrays))
 
 
 def read_rows(path: Address) -> CSR:
@@ -65,8 +64,7 @@ def read_rows(path: Address) -> CSR:
 
 def write_block(path: Address, block: Array) -> Address:
     """A block of dense rows as a file, whole or not at all; where it is."""
-    path.write(lambda file: np.save(file, np.ascontiguousarray(block)))
-    return path
+    return _written(path, lambda file: np.save(file, np.ascontiguousarray(block)))
 
 
 def read_block(path: Address, begin: int, end: int) -> Array:
@@ -76,7 +74,8 @@ def read_block(path: Address, begin: int, end: int) -> Array:
         shape, _, dtype = np.lib.format.read_array_header_1_0(file)
         rows = np.empty((end - begin, *shape[1:]), dtype)
         file.seek(begin * (rows.nbytes // max(end - begin, 1)), 1)
-        file.readinto(rows.reshape(-1).view(np.uint8).data)  # type: ignore[attr-defined]
+        if file.readinto(rows.reshape(-1).view(np.uint8).data) != rows.nbytes:  # type: ignore[attr-defined]
+            raise OSError("it is cut short")
         return rows
 
 
@@ -84,6 +83,14 @@ def read_whole_block(path: Address) -> Array:
     """A block of dense rows from its file."""
     with _opened(path) as file:
         return np.asarray(np.load(file, allow_pickle=False))
+
+
+def _written(path: Address, write: Callable[[IO[bytes]], Any]) -> Address:
+    try:
+        path.write(write)
+    except OSError as error:
+        raise UnavailableError(f"{path} cannot be written by a worker: {error}") from error
+    return path
 
 
 @contextmanager

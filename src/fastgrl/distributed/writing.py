@@ -7,6 +7,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,60 +16,97 @@ from fastgrl.checks import Array, shown
 from fastgrl.distributed.addresses import Address
 from fastgrl.distributed.clusters import Cluster
 from fastgrl.distributed.engines import Pending
-from fastgrl.errors import ArgumentError, UnavailableError
+from fastgrl.errors import ArgumentError, FastgrlError, UnavailableError
 from fastgrl.io.writers import write_embedding, write_table
 
 # The files of a table that was written here, and marks that other programs leave beside such.
 _OURS = re.compile(r"part-\d{5,}\.parquet|_SUCCESS|_metadata|_common_metadata|\..*\.crc")
 
 
-def check_folder(out: str, *, force: bool, inputs: tuple[str | None, ...] = ()) -> None:
-    """Refuse a folder that must not be written; what is replaced must be such a table of files itself."""
-    target, name = Address.of(out), shown(out, 200)
-    if target.is_root:
-        raise ArgumentError(f"{name} is a whole store, and would be replaced: name a folder in it")
-    if any(target.is_same(Address.of(given)) for given in inputs if given is not None):
-        raise ArgumentError(f"{name} is read from, and cannot be written: name another folder")
-    try:
-        if not target.is_there():
-            return
-        if not force:
-            raise ArgumentError(f"{name} exists; pass force (--force) to overwrite it")
-        if not target.is_folder():
-            raise ArgumentError(f"{name} is a file, and a folder of files is to be written")
-        others = [file for file in target.files() if not _OURS.fullmatch("/".join(file.within(target)))]
-    except OSError as error:
-        raise UnavailableError(f"{name} cannot be written: {error}") from error
-    if others:
-        found = shown("/".join(others[0].within(target)), 200)
-        raise ArgumentError(
-            f"{name} holds more than the Parquet files of a result, such as {found}: it is not deleted; "
-            "name another folder"
-        )
+@dataclass(frozen=True)
+class Result:
+    """A folder of files to be written: where, whether one that is there may go, what is read meanwhile."""
+
+    out: str
+    force: bool = False
+    inputs: tuple[str | None, ...] = ()
+
+    @property
+    def target(self) -> Address:
+        """The folder; a link to one stays a link."""
+        found = Address.of(self.out)
+        return Address.of(os.path.realpath(found.text)) if found.is_path else found
+
+    def check(self) -> None:
+        """Refuse a folder that must not be written; what is replaced must be such a table of files itself."""
+        target, name = self.target, shown(self.out, 200)
+        if target.is_root:
+            raise ArgumentError(f"{name} is a whole store, and would be replaced: name a folder in it")
+        if any(target.is_same(Address.of(given)) for given in self.inputs if given is not None):
+            raise ArgumentError(f"{name} is read from, and cannot be written: name another folder")
+        try:
+            if not target.is_there():
+                return
+            if not self.force:
+                raise ArgumentError(f"{name} exists; pass force (--force) to overwrite it")
+            if not target.is_folder():
+                raise ArgumentError(f"{name} is a file, and a folder of files is to be written")
+            others = [file for file in target.files() if not _OURS.fullmatch("/".join(file.within(target)))]
+        except OSError as error:
+            raise UnavailableError(f"{name} cannot be written: {error}") from error
+        if others:
+            found = shown("/".join(others[0].within(target)), 200)
+            raise ArgumentError(
+                f"{name} holds more than the Parquet files of a result, such as {found}: it is not deleted; "
+                "name another folder"
+            )
 
 
 def write_blocks(
-    cluster: Cluster, out: str, calls: Callable[[int, Address], Pending], count: int
+    cluster: Cluster, result: Result, calls: Callable[[int, Address], Pending], count: int
 ) -> list[str]:
-    """`calls(number, path)` writes each part of the folder `out`, whole or not at all; the files' names."""
-    target = Address.of(out)
-    draft = target.beside(f".{target.name}.{uuid.uuid4().hex[:8]}")
+    """`calls(number, path)` writes each part of the result, which appears when it is whole; the files' names.
+
+    If it cannot take its place in the end, the parts stay where they were written, and the error says so.
+    """
+    draft = result.target.beside(f".{result.target.name}.{uuid.uuid4().hex[:8]}")
     names = [f"part-{number:05}.parquet" for number in range(count)]
     try:
-        draft.make_folder()
+        with _writing(result):
+            draft.make_folder()
         cluster.gather([calls(number, draft / name) for number, name in enumerate(names)])
-        if [file.name for file in draft.files()] != names:
-            raise UnavailableError(f"workers do not write to {draft} as seen from here: share the folder")
-        target.remove()
-        draft.move(target)
-    except UnavailableError:
-        raise
-    except OSError as error:
-        raise UnavailableError(f"{shown(out, 200)} cannot be written: {error}") from error
-    finally:
+        with _writing(result):
+            _keep_only(draft, set(names))
+    except BaseException:
         with suppress(OSError):
             draft.remove()
+        raise
+    try:
+        result.check()  # again: hours may have passed
+        with _writing(result):
+            draft.replace(result.target)
+    except FastgrlError as error:
+        raise type(error)(f"{error}; the results are in {draft}") from error
     return names
+
+
+@contextmanager
+def _writing(result: Result) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, FastgrlError):
+            raise
+        raise UnavailableError(f"{shown(result.out, 200)} cannot be written: {error}") from error
+
+
+def _keep_only(draft: Address, names: set[str]) -> None:
+    """All parts must be there; what a worker that died has left beside them goes."""
+    found = {file.name: file for file in draft.files()}
+    if names - found.keys():
+        raise UnavailableError(f"workers do not write to {draft} as seen from here: share the folder")
+    for name in found.keys() - names:
+        found[name].remove()
 
 
 def write_vectors(path: Address, ids: Array, vectors: Array) -> None:
@@ -95,8 +133,8 @@ def _file_for(path: Address) -> Iterator[str]:
         path.write(lambda there: there.write(Path(file).read_bytes()))
 
 
-def vectors_written(cluster: Cluster, out: str, ids: list[Any], blocks: list[Any]) -> list[str]:
+def vectors_written(cluster: Cluster, result: Result, ids: list[Any], blocks: list[Any]) -> list[str]:
     """Write an embedding whose blocks, and their ids, are futures."""
     return write_blocks(
-        cluster, out, lambda i, path: Pending(write_vectors, (path, ids[i], blocks[i])), len(blocks)
+        cluster, result, lambda i, path: Pending(write_vectors, (path, ids[i], blocks[i])), len(blocks)
     )
