@@ -128,7 +128,7 @@ def test_what_was_handed_over_is_let_go_at_once():
 @pytest.mark.usefixtures("_no_collector")
 def test_a_graph_that_is_loaded_holds_its_rows_and_ids_alone(tmp_path):
     edge_folder(tmp_path / "edges", 9000, 20_000)
-    before = {id(one) for one in gc.get_objects() if type(one) is Done}
+    before = {id(one): one for one in gc.get_objects() if type(one) is Done}
     graph = load_graph(Cluster(HERE, 3), str(tmp_path / "edges"))
     kept = [one for one in gc.get_objects() if type(one) is Done and id(one) not in before]
     assert len(kept) == len(graph.csr.futures) + len(graph.ids)
