@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 
 import numpy as np
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastgrl import linalg, seams
-from fastgrl.linalg import CHUNK_ROWS, NUMPY, chunk_bounds, sum_over_chunks, tree_sum
+from fastgrl.linalg import CHUNK_ROWS, NUMPY, chunk_bounds, chunk_product, sum_over_chunks, tree_sum
 from fastgrl.parallel import use_threads
 
 
@@ -92,3 +93,26 @@ def test_a_registered_seam_serves_its_arrays(monkeypatch):
     seams.register_seam(Tensor, lambda tensor: seam)
     assert linalg.seam_of(None, Tensor()) is seam
     assert linalg.seam_of(None, "text") is NUMPY
+
+
+class Garbage(ctypes.Structure):
+    _fields_ = (("words", ctypes.c_uint64 * 8192),)
+
+
+def leave_on_the_stack(word: int) -> None:
+    forget = ctypes.CDLL(None).getpid
+    forget.argtypes = [Garbage]
+    forget(Garbage((ctypes.c_uint64 * 8192)(*[word] * 8192)))
+
+
+SIGNALLING = {np.float32: 0x7FA0_0000_7FA0_0000, np.float64: 0x7FF4_0000_0000_0000}
+
+
+@pytest.mark.parametrize("dtype", SIGNALLING)
+@pytest.mark.parametrize("rows", range(1, 18))
+def test_a_product_says_nothing_of_numbers_that_are_not_in_it(rows, dtype):
+    a, b = block(rows, 7, dtype), block(rows, 1, dtype, seed=1)
+    for columns in range(1, 8):
+        left = np.ascontiguousarray(a[:, :columns].T)
+        leave_on_the_stack(SIGNALLING[dtype])
+        np.testing.assert_allclose(chunk_product(left, b), np.einsum("ij,jk", left, b), rtol=1e-4, atol=1e-5)

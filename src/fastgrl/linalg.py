@@ -237,7 +237,7 @@ def _append(basis: NumpyBasis, block: Array) -> NumpyBasis:
     def copy(first: int, last: int) -> None:
         number = first // CHUNK_ROWS
         transpose_block(block[first:last], array[number, begin:total, : last - first])
-        np.add(before[first:last], block[first:last] @ gamma, out=combinations[first:last])
+        np.add(before[first:last], chunk_product(block[first:last], gamma), out=combinations[first:last])
         release(array, number, number + 1)
         for tall in (block, before, combinations):
             release(tall, first, last)
@@ -271,16 +271,26 @@ def _grams(basis: NumpyBasis | BlockBasis, Y: Array) -> Host:
     return sum_over_chunks(term, Y.shape[0], Y.size * (basis.columns + Y.shape[1]))
 
 
+def chunk_product(a: Array, b: Array, out: Array | None = None) -> Array:
+    """A B of one chunk, without the warning of an invalid operation.
+
+    OpenBLAS computes with numbers next to those it was given where a sum has five terms of float32: it drops
+    the results, but the processor remembers if any was invalid.
+    """
+    with np.errstate(invalid="ignore"):
+        ab: Array = np.matmul(a, b, out=out)
+    return ab
+
+
 def chunk_grams(q: Array, y: Array) -> Host:
     """[Q, Y]'Y of one chunk."""
     wide = _as_float64(y, "right")
-    return np.concatenate([q.T @ y, wide.T @ wide])
+    return np.concatenate([chunk_product(q.T, y), chunk_product(wide.T, wide)])
 
 
 def chunk_cross(x: Array, y: Array) -> Host:
     """X'Y of one chunk, in float64."""
-    product: Host = _as_float64(x, "left").T @ _as_float64(y, "right")
-    return product
+    return chunk_product(_as_float64(x, "left").T, _as_float64(y, "right"))
 
 
 def _cross(X: Array, Y: Array) -> Host:
@@ -327,9 +337,9 @@ def _combine(basis: NumpyBasis, C: Host, Y: Array, D: Host, *, overwrite: bool =
 
 def combine_chunk(q: Array, C: Host, y: Array, D: Host, used: list[tuple[int, int]], out: Array) -> None:
     """`out` ← Q C + Y D of one chunk, where only the `used` rows of C are not zero."""
-    out[...] = y @ D
+    out[...] = chunk_product(y, D)
     for first, last in used:
-        out += q[:, first:last] @ C[first:last]
+        out += chunk_product(q[:, first:last], C[first:last])
 
 
 def used_columns(C: Host) -> list[tuple[int, int]]:
@@ -346,7 +356,7 @@ def _span(basis: NumpyBasis | BlockBasis, C: Host) -> Array:
     out = scratch_array((basis.rows, C.shape[1]), C.dtype)
 
     def rows(begin: int, end: int) -> None:
-        np.matmul(basis.chunk(begin, end), C, out=out[begin:end])
+        chunk_product(basis.chunk(begin, end), C, out=out[begin:end])
         basis.release(begin)
         release(out, begin, end)
 
@@ -358,7 +368,7 @@ def _matmul(a: Array, X: Array) -> Array:
     out = scratch_array((a.shape[0], X.shape[1]), np.result_type(a, X))
 
     def rows(begin: int, end: int) -> None:
-        np.matmul(a[begin:end], X, out=out[begin:end])
+        chunk_product(a[begin:end], X, out=out[begin:end])
         release(a, begin, end)
         release(out, begin, end)
 
@@ -372,7 +382,7 @@ def _times(Y: Array, D: Host, *, overwrite: bool = False) -> Array:
         return _matmul(Y, D)
 
     def rows(begin: int, end: int) -> None:
-        Y[begin:end] = Y[begin:end] @ D
+        Y[begin:end] = chunk_product(Y[begin:end], D)
         release(Y, begin, end)
 
     map_chunks(rows, Y.shape[0], Y.size * D.shape[1])

@@ -19,6 +19,7 @@ from fastgrl.linalg import (
     chunk_bounds,
     chunk_cross,
     chunk_grams,
+    chunk_product,
     combine_chunk,
     draw_chunk,
     subtrees,
@@ -154,7 +155,7 @@ def mixed_rows(before: Array, block: Array, gamma: Array) -> Array:
     """Random combinations of a basis, with those of a new block."""
     out = np.empty_like(before)
     for begin, end in chunk_bounds(len(block)):
-        np.add(before[begin:end], block[begin:end] @ gamma, out=out[begin:end])
+        np.add(before[begin:end], chunk_product(block[begin:end], gamma), out=out[begin:end])
     return out
 
 
