@@ -165,9 +165,14 @@ class Space:
     def smooth_cosines(self, pairs: Array) -> Array:
         """The cosines of which a plain dot product is made."""
         u, v = pairs.T
-        weights = self.singular_values.astype(np.float64) ** (2 * _SMOOTH)
-        met = np.einsum("ij,j->i", self.left[u].astype(np.float64) * self.right[v], weights)
+        met = _smooth_sums(self.left[u].astype(np.float64) * self.right[v], self.singular_values)
         return np.asarray(met / (self.smooth_norms[0][u] * self.smooth_norms[1][v]))
+
+    @property
+    def ends(self) -> Array:
+        """What `dot_features` asks of each node, at the first end of a pair and then at the second: n×10."""
+        known = (self.log_degrees, self.smooth_norms, self.smooth_sizes, self.row_lengths, self.near)
+        return np.column_stack([sides[end] for end in (0, 1) for sides in known]).astype(np.float64)
 
     def features(self, pairs: Array, count: int = len(FEATURES)) -> Array:
         """The first `count` features of (m, 2) pairs of node numbers, an m×count array."""
@@ -176,13 +181,11 @@ class Space:
         logs_met = (
             overlaps(self.logs[0].rows, self.logs[1].rows, pairs) if count > FEATURE_SETS["F3"] else met
         )
-        weights = self.singular_values.astype(np.float64) ** (2 * _SMOOTH)
         for first in range(0, len(pairs), _PAIRS_AT_ONCE):
             some = slice(first, first + _PAIRS_AT_ONCE)
             u, v = pairs[some].T
             products = self.left[u].astype(np.float64) * self.right[v]
-            # Not a matrix product: BLAS would let a score depend on what else is asked.
-            smooth = np.einsum("ij,j->i", products, weights)
+            smooth = _smooth_sums(products, self.singular_values)
             dot = products.sum(1)
             ends = _Ends(self, u, v, met[some], logs_met[some], dot, dot - products[:, 0], smooth)
             parts.append(np.stack([f for f, _ in zip(ends.features(), range(count), strict=False)], axis=1))
@@ -218,6 +221,28 @@ class Space:
 def smoothed(vectors: Array, s: Array, power: float = _SMOOTH) -> Array:
     """Columns times s^power."""
     return np.asarray(vectors * s**power)
+
+
+def _smooth_sums(products: Array, s: Array) -> Array:
+    """Products of smooth vectors, from those of the components of x and y."""
+    # Not a matrix product: BLAS would let a score depend on what else is asked.
+    return np.asarray(np.einsum("ij,j->i", products, s.astype(np.float64) ** (2 * _SMOOTH)))
+
+
+def dot_features(x: Array, y: Array, one: Array, other: Array, s: Array) -> Array:
+    """The `DOT_FEATURES` of pairs, of the vectors of both ends and their rows of `Space.ends`."""
+    p, norm, size, length, near = one[:, :5].T
+    q, other_norm, other_size, other_length, other_near = other[:, 5:].T
+    return np.column_stack(
+        [
+            _smooth_sums(x.astype(np.float64) * y, s) / (norm * other_norm),
+            p + q,
+            p**2 + q**2,
+            np.log(size * other_size),
+            np.log(length * other_length),
+            near + other_near,
+        ]
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ that one process uses: the same seed holds out the same edges.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any
 
@@ -30,7 +31,7 @@ from fastgrl.kernels import CSR
 from fastgrl.progress import Progress
 from fastgrl.scorers import Scorer, fit_scorer
 from fastgrl.selection import HoldOut, hold_out
-from fastgrl.spaces import _SMOOTH
+from fastgrl.spaces import DOT_FEATURES, dot_features
 
 
 def fitted_dot_scorer(
@@ -87,50 +88,27 @@ def _train(graph: DistributedGraph, held: Any) -> DistributedGraph:
 
 
 def _dot_features(space: DistributedSpace, pairs: Array) -> Array:
-    """The features of pairs that a plain dot product can follow, in the order of `spaces.DOT_FEATURES`."""
-    seam = space.graph.cluster.seam
+    """The features of pairs that a plain dot product can follow."""
+    seam, ends = space.graph.cluster.seam, _ends(space)
     x, y = seam.take_rows(space.left, pairs[:, 0]), seam.take_rows(space.right, pairs[:, 1])
-    ends = [seam.take_rows(_ends(space, number), side) for number, side in enumerate(pairs.T)]
-    made = x.map(_Features(space.singular_values), y, *ends, columns=6, dtype=np.float64)
+    one, other = (seam.take_rows(ends, side) for side in pairs.T)
+    features = functools.partial(dot_features, s=space.singular_values)
+    made = x.map(features, y, one, other, columns=len(DOT_FEATURES), dtype=np.float64)
     return np.asarray(seam.host(made))
 
 
-def _ends(space: DistributedSpace, side: int) -> Tall:
-    """What is known of a node alone at one end of a pair."""
-    near, how = near_means(space), (space.singular_values, space.graph.num_nodes, side)
+def _ends(space: DistributedSpace) -> Tall:
+    """What is known of a node alone, at either end of a pair."""
+    near, how = near_means(space), (space.singular_values, space.graph.num_nodes)
     parts: list[Any] = [
-        Pending(end_of, (one, space.left.parts[i], space.right.parts[i], near[0][i], near[1][i], *how))
+        Pending(ends_of, (one, space.left.parts[i], space.right.parts[i], near[0][i], near[1][i], *how))
         for i, one in enumerate(space.pushed)
     ]
-    return space.left.of(parts, 5, np.float64)
+    return space.left.of(parts, 10, np.float64)
 
 
-def end_of(
-    pushed: Pushed, x: Array, y: Array, near_out: Array, near_in: Array, s: Array, size: int, side: int
+def ends_of(
+    pushed: Pushed, x: Array, y: Array, near_out: Array, near_in: Array, s: Array, size: int
 ) -> Array:
-    """Log degree, length and size of the smooth vector, length of the row, and what is near: n×5."""
-    space = small_space(pushed, x, y, (near_out, near_in), s, size)
-    known = (space.log_degrees, space.smooth_norms, space.smooth_sizes, space.row_lengths, space.near)
-    return np.column_stack([sides[side] for sides in known]).astype(np.float64)
-
-
-class _Features:
-    """As `spaces.Space.features` computes them, from the two ends of pairs."""
-
-    def __init__(self, s: Array) -> None:
-        self.weights = s.astype(np.float64) ** (2 * _SMOOTH)
-
-    def __call__(self, x: Array, y: Array, one: Array, other: Array) -> Array:
-        p, norms, sizes, lengths, near = one.T
-        q, other_norms, other_sizes, other_lengths, other_near = other.T
-        smooth = np.einsum("ij,j->i", x.astype(np.float64) * y, self.weights)
-        return np.column_stack(
-            [
-                smooth / (norms * other_norms),
-                p + q,
-                p**2 + q**2,
-                np.log(sizes * other_sizes),
-                np.log(lengths * other_lengths),
-                near + other_near,
-            ]
-        )
+    """The same of the nodes of a block."""
+    return small_space(pushed, x, y, (near_out, near_in), s, size).ends
