@@ -189,8 +189,10 @@ class Address:
 
     def remove(self) -> None:
         """Remove a folder, or a file, with all that is in it; none is fine."""
-        if self.is_path:
-            shutil.rmtree(self.text) if os.path.isdir(self.text) else Path(self.text).unlink(missing_ok=True)
+        if self.is_path and os.path.isdir(self.text):
+            shutil.rmtree(self.text)
+        elif self.is_path:
+            Path(self.text).unlink(missing_ok=True)
         elif self.is_there():
             with self._store() as (fs, inside):
                 fs.rm(inside, recursive=True)

@@ -119,10 +119,9 @@ def _diffusion_vectors(
     rank = columns - 2 if columns >= LEAST_WITH_DEGREES else columns
     keep, rounds = (QUICK_KEEP, QUICK_ROUNDS) if quick else (KEEP, DIFFUSION_ROUNDS)
     how: dict[str, Any] = {"keep": keep, "rounds": rounds, "damping": damping}
-    learning, fitting = portions(progress, [1, 1] if rank < columns and not quick else [1e-9, 1])
-    scorer = None
-    if rank < columns and not quick:
-        scorer = fitted_dot_scorer(graph, rank=rank, seed=seed, progress=learning, **how)
+    learns = rank < columns and not quick
+    learning, fitting = portions(progress, [1, 1] if learns else [1e-9, 1])
+    scorer = fitted_dot_scorer(graph, rank=rank, seed=seed, progress=learning, **how) if learns else None
     space = build_space(graph, rank=rank, seed=seed, progress=fitting, **how)
     vectors = embedded(space, n_components=columns, side=side, dot_scorer=scorer)
     return vectors, space.singular_values
