@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,3 +19,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.fixture(autouse=True)
 def _names_in_docstring_examples(doctest_namespace: dict[str, object]) -> None:
     doctest_namespace.update(fg=fastgrl, np=np, scipy=scipy)
+
+
+@pytest.fixture(autouse=True)
+def _no_program_of_a_cluster_is_left_running(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if request.node.get_closest_marker("cluster"):
+        from clusters import end_programs
+
+        end_programs()

@@ -13,7 +13,6 @@ import pytest
 import test_frameworks
 from clusters import (
     edge_folder,
-    end_programs,
     fastgrl,
     in_one_process,
     interrupt,
@@ -31,12 +30,6 @@ from fastgrl.walks import degree_walk, walk
 
 pytestmark = pytest.mark.cluster
 NODES = 49 * CHUNK_ROWS
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left_running():
-    yield
-    end_programs()
 
 
 @pytest.fixture(scope="session")

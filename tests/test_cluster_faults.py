@@ -15,7 +15,6 @@ import pandas as pd
 import pytest
 from clusters import (
     edge_folder,
-    end_programs,
     external,
     fastgrl,
     kill,
@@ -30,12 +29,6 @@ from clusters import (
 import fastgrl as fg
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left_running():
-    yield
-    end_programs()
 
 
 @pytest.fixture(scope="module")

@@ -9,15 +9,9 @@ import urllib.request
 
 import pandas as pd
 import pytest
-from clusters import edge_folder, end_programs, fastgrl, kill, until, write_digits
+from clusters import edge_folder, fastgrl, kill, until, write_digits
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left_running():
-    yield
-    end_programs()
 
 
 @pytest.fixture(scope="module")
@@ -65,22 +59,26 @@ def finished(program):
     return program.returncode, out.decode(), errors.decode()
 
 
-def vectors_in(fs, folder):
-    return pd.concat([pd.read_parquet(fs.open(path)) for path in sorted(fs.find(folder))])
+def ran(*words, cwd):
+    ended = finished(fastgrl(*words, cwd=cwd))
+    assert ended[0] == 0, ended
+
+
+def assert_same_tables(fs, in_store, folder):
+    parts = [pd.read_parquet(fs.open(path)) for path in sorted(fs.find(in_store))]
+    assert pd.concat(parts, ignore_index=True).equals(pd.read_parquet(folder))
+
+
+DEGREE_WALK = ("--design", "degree-walk", "--rank", "8", "--cluster", "local:2")
 
 
 def test_an_embedding_from_store_to_store_is_that_of_folders(tmp_path, store):
     edge_folder(tmp_path / "edges", 9000, 20_000)
     store.put(f"{tmp_path}/edges/", "graphs/edges/", recursive=True)
-    how = ("--design", "degree-walk", "--rank", "8", "--cluster", "local:2")
-    ended = finished(fastgrl("embed", "s3://graphs/edges", "-o", "s3://graphs/vectors", *how, cwd=tmp_path))
-    assert ended[0] == 0, ended
-    assert finished(fastgrl("embed", "edges", "-o", "vectors", *how, cwd=tmp_path))[0] == 0
-    assert (
-        vectors_in(store, "graphs/vectors")
-        .reset_index(drop=True)
-        .equals(pd.read_parquet(tmp_path / "vectors"))
-    )
+    how = DEGREE_WALK
+    ran("embed", "s3://graphs/edges", "-o", "s3://graphs/vectors", *how, cwd=tmp_path)
+    ran("embed", "edges", "-o", "vectors", *how, cwd=tmp_path)
+    assert_same_tables(store, "graphs/vectors", tmp_path / "vectors")
     # A second time it is there; what lies beside it is not touched by --force.
     again = finished(fastgrl("embed", "edges", "-o", "s3://graphs/vectors", *how, cwd=tmp_path))
     assert again[0] == 2
@@ -94,30 +92,19 @@ def test_an_embedding_from_store_to_store_is_that_of_folders(tmp_path, store):
 
 def test_a_run_that_was_killed_goes_on_from_a_checkpoint_in_a_store(tmp_path, store):
     edge_folder(tmp_path / "edges", 9000, 20_000)
-    how = (
-        "--design",
-        "degree-walk",
-        "--rank",
-        "8",
-        "--cluster",
-        "local:2",
-        "--checkpoint",
-        "s3://graphs/kept",
-    )
-    first = fastgrl("embed", "edges", "-o", "s3://graphs/vectors", *how, cwd=tmp_path)
+    how = (*DEGREE_WALK, "--checkpoint", "s3://graphs/kept")
+    resumed = ("embed", "edges", "-o", "s3://graphs/vectors", *how)
+    first = fastgrl(*resumed, cwd=tmp_path)
     until(lambda: any("product-0003" in path for path in store.find("graphs/kept")))
     kill(first.pid)
     first.communicate()
     assert not store.exists("graphs/vectors")
     kept = {path: store.info(path)["LastModified"] for path in store.find("graphs/kept") if "part-" in path}
-    ended = finished(fastgrl("embed", "edges", "-o", "s3://graphs/vectors", *how, cwd=tmp_path))
-    assert ended[0] == 0, ended
+    ran(*resumed, cwd=tmp_path)
     done = {path for path, when in kept.items() if store.info(path)["LastModified"] == when}
     assert any("product-0001" in path for path in done)
-    assert finished(fastgrl("embed", "edges", "-o", "plain", *how[:-2], cwd=tmp_path))[0] == 0
-    assert (
-        vectors_in(store, "graphs/vectors").reset_index(drop=True).equals(pd.read_parquet(tmp_path / "plain"))
-    )
+    ran("embed", "edges", "-o", "plain", *DEGREE_WALK, cwd=tmp_path)
+    assert_same_tables(store, "graphs/vectors", tmp_path / "plain")
 
 
 def test_classes_are_written_to_a_store(tmp_path, store):
@@ -125,14 +112,9 @@ def test_classes_are_written_to_a_store(tmp_path, store):
     (tmp_path / "edges").mkdir()
     pd.read_csv(tmp_path / "edges.csv").to_parquet(tmp_path / "edges" / "all.parquet")
     how = ("--labels", "labels.csv", "--cluster", "local:2")
-    ended = finished(fastgrl("classify", "edges", "-o", "s3://graphs/classes", *how, cwd=tmp_path))
-    assert ended[0] == 0, ended
-    assert finished(fastgrl("classify", "edges", "-o", "classes", *how, cwd=tmp_path))[0] == 0
-    assert (
-        vectors_in(store, "graphs/classes")
-        .reset_index(drop=True)
-        .equals(pd.read_parquet(tmp_path / "classes"))
-    )
+    ran("classify", "edges", "-o", "s3://graphs/classes", *how, cwd=tmp_path)
+    ran("classify", "edges", "-o", "classes", *how, cwd=tmp_path)
+    assert_same_tables(store, "graphs/classes", tmp_path / "classes")
 
 
 def test_a_store_that_cannot_be_used_is_one_line(tmp_path, store, monkeypatch):
