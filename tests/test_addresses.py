@@ -21,7 +21,7 @@ from fastgrl.distributed.engines import HERE, Pending
 from fastgrl.distributed.loading import load_graph
 from fastgrl.distributed.shards import read_block, read_whole_block, share_block, share_rows, write_block
 from fastgrl.distributed.writing import Result, write_blocks
-from fastgrl.errors import ArgumentError, InputError, UnavailableError
+from fastgrl.errors import ArgumentError, FastgrlError, InputError, UnavailableError
 from fastgrl.kernels import csr_from_scipy
 from fastgrl.leaves import Matrix
 
@@ -312,3 +312,12 @@ def test_the_failure_of_a_store_is_one_line(tmp_path):
         load_graph(Cluster(HERE), "broken://a/b")
     with pytest.raises(UnavailableError, match="'broken://a/b' cannot be written: LookupError: no answer"):
         embed_folder(Cluster(HERE), str(tmp_path / "edges"), "broken://a/b")
+
+
+@pytest.mark.parametrize("name", ["sftp://me:s3cret@nowhere.invalid/edges", "s9://me:s3cret@bucket/edges"])
+def test_no_message_shows_a_password(name):
+    with pytest.raises((FastgrlError, OSError)) as caught:
+        Address.of(name).files()
+    assert "s3cret" not in str(caught.value)
+    assert "me:***@" in str(Address.of(name))
+    assert Address.of(name).text == name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ Dtype = np.dtype[Any] | None
 Shape = tuple[int, int]
 
 FLOATS = (np.float32, np.float64)
+_PASSWORD = re.compile(r"(://[^/@:\s]*:)[^/@\s]*@")
 
 
 def size(shape: tuple[int, ...]) -> str:
@@ -26,15 +28,25 @@ def size(shape: tuple[int, ...]) -> str:
 
 
 def shown(value: Any, limit: int = 40) -> str:
-    """A value from outside as a message may show it: quoted, short, and without raw control characters.
+    """A value from outside as a message may show it: quoted, short, no passwords, no raw control characters.
 
     >>> print(shown("\x1b[2J"))
     '\\x1b[2J'
     """
     text = value if isinstance(value, str) else str(value) if isinstance(value, np.generic) else repr(value)
+    text = without_passwords(text)
     cut = text if len(text) <= limit else text[:limit] + "…"
     printable = "".join(c if c.isprintable() else _escaped(c) for c in cut)
     return f"'{printable}'" if isinstance(value, str) else printable
+
+
+def without_passwords(text: str) -> str:
+    """A text in which addresses keep the names of users but not their passwords.
+
+    >>> without_passwords("sftp://me:secret@host/edges cannot be read")
+    'sftp://me:***@host/edges cannot be read'
+    """
+    return _PASSWORD.sub(r"\1***@", text) if "://" in text else text
 
 
 def _escaped(character: str) -> str:

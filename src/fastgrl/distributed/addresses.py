@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from fastgrl.checks import shown
+from fastgrl.checks import shown, without_passwords
 from fastgrl.errors import ArgumentError, FastgrlError, MissingExtraError
 
 _LOCAL = ("file://", "local://")
@@ -52,7 +52,8 @@ class Address:
         return cls(f"{scheme}://{inside.rstrip('/')}" if inside else _posix(os.path.abspath(text)))
 
     def __str__(self) -> str:
-        return self.text
+        """As messages show it."""
+        return without_passwords(self.text)
 
     def __truediv__(self, name: str) -> Address:
         return Address(f"{self.text}/{name}")
@@ -205,7 +206,8 @@ class Address:
         except (OSError, FastgrlError, MemoryError):
             raise
         except Exception as error:  # each store has exceptions of its own
-            raise OSError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
+            reason = without_passwords(" ".join(str(error).split()))
+            raise OSError(f"{type(error).__name__}: {reason}") from error
 
 
 def _posix(path: str) -> str:
@@ -223,6 +225,8 @@ def _file_system(address: Address) -> tuple[Any, str]:
     try:
         fs, inside = url_to_fs(address.text)
     except (ValueError, ImportError) as error:
-        raise ArgumentError(f"{shown(address.text, 200)} cannot be opened: {error}") from None
+        raise ArgumentError(
+            f"{shown(address.text, 200)} cannot be opened: {without_passwords(str(error))}"
+        ) from None
     fs.invalidate_cache()  # others write there too
     return fs, inside

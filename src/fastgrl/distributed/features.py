@@ -50,8 +50,8 @@ def load_features(
     if count and missing != "zero":
         example = next(name for number, name in lacking if number)
         raise InputError(
-            f"{folder} has no row for {count} of {graph.num_nodes} nodes, such as {shown(example)}; "
-            "add them, or pass --missing-features zero"
+            f"{shown(folder, 200)} has no row for {count} of {graph.num_nodes} nodes, such as "
+            f"{shown(example)}; add them, or pass --missing-features zero"
         )
     parts: list[Any] = [Pending(filled, (one,)) for one in made]
     found = Tall(cluster, graph.csr.plan, parts, len(names[0]), np.dtype(np.float32))
@@ -61,7 +61,7 @@ def load_features(
 
 def read_features(path: Address, id_column: str | None) -> Given:
     """The ids and numbers of one file."""
-    name = path.text
+    name = str(path)
     try:
         with path.opened() as file:
             table = _opened(name, file)

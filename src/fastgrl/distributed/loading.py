@@ -133,7 +133,7 @@ def _rows(
 
 def read_file(path: Address, options: Options) -> EdgeFile:
     """The edges of one file."""
-    name = path.text
+    name = str(path)
     try:
         with path.opened() as file:
             table = opened_table(name, file, options, may_be_empty=True)
