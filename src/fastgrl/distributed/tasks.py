@@ -216,7 +216,7 @@ def spanned_rows(stored: list[Array], C: Array, rows: int) -> Array:
     """Q C."""
     out = np.empty((rows, C.shape[1]), C.dtype)
     for begin, end in chunk_bounds(rows):
-        np.matmul(_of_chunk(stored, begin, end), C, out=out[begin:end])
+        chunk_product(_of_chunk(stored, begin, end), C, out=out[begin:end])
     return out
 
 
@@ -224,7 +224,7 @@ def product_of_rows(block: Array, D: Array) -> Array:
     """Y D."""
     out = np.empty((len(block), D.shape[1]), np.result_type(block, D))
     for begin, end in chunk_bounds(len(block)):
-        np.matmul(block[begin:end], D, out=out[begin:end])
+        chunk_product(block[begin:end], D, out=out[begin:end])
     return out
 
 
