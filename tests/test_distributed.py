@@ -354,7 +354,7 @@ def test_what_is_read_is_never_written_over(tmp_path, cluster):
     for number, file in enumerate(sorted((tmp_path / "edges").iterdir())):
         file.rename(tmp_path / "edges" / f"part-{number:05}.parquet")
     (tmp_path / "link").symlink_to(tmp_path / "edges")
-    for out in ("edges", "edges/", "link"):
+    for out in ("edges", "edges/", "link", "edges/new", "link/new"):
         with pytest.raises(ArgumentError, match="is read from"):
             embed_folder(cluster, str(tmp_path / "edges"), f"{tmp_path}/{out}", rank=2, force=True)
     assert len(list((tmp_path / "edges").iterdir())) == 4

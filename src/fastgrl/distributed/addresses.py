@@ -72,11 +72,18 @@ class Address:
         """
         return "/" not in self.text.partition("://")[2] if not self.is_path else not self.name
 
-    def is_same(self, other: Address) -> bool:
-        """Whether both are one place, links followed."""
-        if self.is_path and other.is_path:
-            return os.path.realpath(self.text) == os.path.realpath(other.text)
-        return self == other
+    def is_within(self, folder: Address) -> bool:
+        """Whether it is that folder or lies in it, links followed.
+
+        >>> Address.of("s3://bucket/edges/new").is_within(Address.of("s3://bucket/edges"))
+        True
+        >>> Address.of("s3://bucket/edges-new").is_within(Address.of("s3://bucket/edges"))
+        False
+        """
+        own, other = (
+            os.path.realpath(one.text) + os.sep if one.is_path else f"{one.text}/" for one in (self, folder)
+        )
+        return own.startswith(other)
 
     @property
     def name(self) -> str:

@@ -42,8 +42,11 @@ class Result:
         target, name = self.target, shown(self.out, 200)
         if target.is_root:
             raise ArgumentError(f"{name} is a whole store, and would be replaced: name a folder in it")
-        if any(target.is_same(Address.of(given)) for given in self.inputs if given is not None):
-            raise ArgumentError(f"{name} is read from, and cannot be written: name another folder")
+        for given in self.inputs:
+            if given is not None and target.is_within(Address.of(given)):
+                raise ArgumentError(
+                    f"{name} cannot be written: {shown(given, 200)} is read from; name a folder elsewhere"
+                )
         try:
             if not target.is_there():
                 return
