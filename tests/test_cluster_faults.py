@@ -27,6 +27,9 @@ from clusters import (
 )
 
 import fastgrl as fg
+from fastgrl.distributed import connected
+from fastgrl.distributed.engines import Pending
+from fastgrl.errors import UnavailableError
 
 pytestmark = pytest.mark.cluster
 
@@ -147,6 +150,23 @@ def test_a_scheduler_that_is_gone_is_an_error_and_leaves_nothing(edges):
     assert "is gone" in said[0]
     assert "--checkpoint" in said[0]
     assert not [name for name in os.listdir(edges) if "gone-vectors" in name]
+
+
+def ask_after_the_scheduler_went(programs, moment):
+    import distributed
+
+    with connected(programs.address) as cluster:
+        (before,) = cluster.submit([Pending(abs, (-1,))])
+        client = distributed.default_client()
+        kill(programs.processes[0].pid)
+        until(lambda: client.status == moment)
+        cluster.gather([Pending(abs, (before,))])
+
+
+@pytest.mark.parametrize("moment", ["connecting", "closed"])
+def test_a_scheduler_that_went_between_two_calls_is_the_same_error(tmp_path, moment):
+    with external(tmp_path) as programs, pytest.raises(UnavailableError, match=r"is gone.*--checkpoint"):
+        ask_after_the_scheduler_went(programs, moment)
 
 
 def test_a_run_whose_client_and_scheduler_died_goes_on_from_its_checkpoint(edges, undisturbed):

@@ -21,7 +21,7 @@ from fastgrl.distributed.addresses import Address
 from fastgrl.distributed.checkpoints import Checkpoint
 from fastgrl.distributed.clusters import Cluster
 from fastgrl.distributed.engines import Engine
-from fastgrl.errors import ArgumentError, MissingExtraError, UnavailableError
+from fastgrl.errors import ArgumentError, FastgrlError, MissingExtraError, UnavailableError
 
 MISSING = "a cluster needs Dask: pip install 'fastgrl[dask]'"
 _LOCAL = re.compile(r"local(?::(\d+))?")
@@ -160,17 +160,35 @@ def engine_of(client: Any) -> Engine:
         # Keys of their own: equal calls are not taken for one, and the dashboard tells kinds of work apart.
         keys = [f"{getattr(call.function, '__name__', 'call')}-{uuid.uuid4().hex}" for call in calls]
         beside = itertools.zip_longest(*futures)
-        return list(client.map(function, list(calls), *map(list, beside), key=keys, pure=False))
+        with _lost_if_not_running(client):
+            return list(client.map(function, list(calls), *map(list, beside), key=keys, pure=False))
 
     def gather(futures: Sequence[Any]) -> list[Any]:
-        _wait(client, futures)
-        return list(client.gather(list(futures)))
+        with _lost_if_not_running(client):
+            _wait(client, futures)
+            return list(client.gather(list(futures)))
 
     def slots() -> int:
-        return max(1, int(sum(client.nthreads().values())))
+        with _lost_if_not_running(client):
+            return max(1, int(sum(client.nthreads().values())))
 
     page = str(client.dashboard_link) if find_spec("bokeh") else ""
     return Engine("Dask", each, gather, Future, slots, page)
+
+
+@contextmanager
+def _lost_if_not_running(client: Any) -> Iterator[None]:
+    """One error for a connection that is lost: Dask has another for every moment and every call."""
+    from distributed.comm.core import CommClosedError
+
+    try:
+        yield
+    except FastgrlError:
+        raise
+    except Exception as error:
+        if client.status == "running":
+            raise
+        raise CommClosedError("the connection was lost") from error
 
 
 def _wait(client: Any, futures: Sequence[Any]) -> None:
