@@ -155,15 +155,15 @@ def test_a_scheduler_that_is_gone_is_an_error_and_leaves_nothing(edges):
 def ask_after_the_scheduler_went(programs, moment):
     import distributed
 
-    with connected(programs.address) as cluster:
+    with distributed.Client(programs.address, timeout=3) as client, connected(client) as cluster:
         (before,) = cluster.submit([Pending(abs, (-1,))])
-        client = distributed.default_client()
         kill(programs.processes[0].pid)
         until(lambda: client.status == moment)
         cluster.gather([Pending(abs, (before,))])
 
 
 @pytest.mark.parametrize("moment", ["connecting", "closed"])
+@pytest.mark.usefixtures("nursed")  # which has a client of its own in this process, that Dask takes for ours
 def test_a_scheduler_that_went_between_two_calls_is_the_same_error(tmp_path, moment):
     with external(tmp_path) as programs, pytest.raises(UnavailableError, match=r"is gone.*--checkpoint"):
         ask_after_the_scheduler_went(programs, moment)

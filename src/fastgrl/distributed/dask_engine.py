@@ -200,6 +200,8 @@ def _wait(client: Any, futures: Sequence[Any]) -> None:
             wait(list(futures), timeout=_LOOK_SECONDS)
             return
         except TimeoutError:
+            if client.status == "closed":
+                raise ConnectionError("the scheduler did not come back") from None
             # While a connection is made anew nothing is known; a scheduler that is gone cancels its futures.
             workers = client.scheduler_info(n_workers=-1).get("workers", {})
             paused = [name for name, worker in workers.items() if worker.get("status") == "paused"]
